@@ -287,6 +287,9 @@ class Source(SplitFields):
         """
         return Survey(self.known_fields() or {}, classes=self.known_classes())
 
+    def check_division(self) -> None:
+        """Look at the first samples. Raises `InputError` if `split` cannot divide them. By default nothing is read."""
+
     def optional_paths(self) -> Collection[str]:
         """Return the fields whose paths need not exist before the source is opened, since opening it makes them."""
         return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +31,10 @@ class Divisible(Protocol):
         """Return the values of a field or column, (N,)."""
         ...
 
+    def describe(self, index: int) -> str:
+        """Return the origin of a sample: `train.csv, line 13`."""
+        ...
+
 
 def indices_of(hold_out: HoldOut, part: str, samples: Divisible) -> Array:
     """Return the indices of the samples of a part, in the order of the source.
@@ -41,28 +45,40 @@ def indices_of(hold_out: HoldOut, part: str, samples: Divisible) -> Array:
     parts = _parts(hold_out, samples)
     for name in ("train", *hold_out.parts):
         if not (parts == PARTS.index(name)).any():
-            raise InputError(
-                f"no sample is left for {name} data",
-                expected="one sample or more in each part, and one group or more if `group` keeps samples together",
-                got=counted(len(samples), "sample"),
-            )
+            raise _empty_part(name, hold_out, samples)
     return np.flatnonzero(parts == number)
+
+
+def check_division(hold_out: HoldOut, samples: Divisible, *, are_all: bool) -> None:
+    """Raise `InputError` if samples cannot be divided; unless they `are_all`, if their values do not allow it."""
+    if are_all:
+        indices_of(hold_out, "train", samples)
+    elif hold_out.time is not None:
+        moments_of(_values(hold_out, samples), hold_out.time_format, samples.describe)
+
+
+def _empty_part(name: str, hold_out: HoldOut, samples: Divisible) -> InputError:
+    """Return the error for a part without samples."""
+    got, together = counted(len(samples), "sample"), ""
+    if hold_out.group is not None or hold_out.time is not None:
+        together = f"; samples with the same value of `{hold_out.column}` stay together"
+        got += f" with {counted(len(np.unique(_values(hold_out, samples))), 'value')} of `{hold_out.column}`"
+    expected = f"one sample or more in each part{together}"
+    return InputError(f"no sample is left for {name} data", path="split", expected=expected, got=got)
 
 
 def _parts(hold_out: HoldOut, samples: Divisible) -> Array:
     """Return the part of each sample as its index in `PARTS`, (N,)."""
-    if hold_out.column is not None and hold_out.column not in samples.names:
-        raise unknown_field(hold_out, samples.names)
     if hold_out.time is not None:
-        moments = moments_of(samples.values_of(hold_out.time), hold_out.time_format)
+        moments = moments_of(_values(hold_out, samples), hold_out.time_format, samples.describe)
         unique, units = np.unique(moments, return_inverse=True)
         return _by_units(hold_out, units, np.arange(len(unique))[::-1])
     if hold_out.group is not None:
-        unique, units = np.unique(_comparable(samples.values_of(hold_out.group)), return_inverse=True)
+        unique, units = np.unique(_values(hold_out, samples), return_inverse=True)
         return _by_units(hold_out, units, hold_out_order(len(unique), hold_out.seed))
     order = hold_out_order(len(samples), hold_out.seed)
     if hold_out.stratify is not None:
-        strata = np.unique(_numbers_or_texts(samples.values_of(hold_out.stratify)), return_inverse=True)[1]
+        strata = np.unique(_numbers_or_texts(_values(hold_out, samples)), return_inverse=True)[1]
         order = order[np.argsort(strata[order], kind="stable")]
     parts = np.zeros(len(samples), np.int8)
     parts[order] = _spread(hold_out, len(samples))
@@ -110,19 +126,21 @@ def _by_units(hold_out: HoldOut, units: Array, order: Array) -> Array:
     return parts
 
 
-def _comparable(values: Array) -> Array:
-    """Return values that can be sorted. Raises `InputError` for a field with axes."""
+def _values(hold_out: HoldOut, samples: Divisible) -> Array:
+    """Return the values to divide by, which can be sorted. Raises `InputError` if the field is unknown or has axes."""
+    if hold_out.column is None or hold_out.column not in samples.names:
+        raise unknown_field(hold_out, samples.names)
+    values = samples.values_of(hold_out.column)
     if values.ndim > 1:
         raise InputError(
             "a field with axes does not say which samples belong together", expected="one value per sample",
-            got=f"values of shape {list(values.shape[1:])}",
+            got=f"values of shape {list(values.shape[1:])}", path=f"split.{hold_out.criterion}",
         )  # fmt: skip
     return values.astype(str) if values.dtype == object else values
 
 
 def _numbers_or_texts(values: Array) -> Array:
     """Return values in the order of the numbers that they are or that their texts mean; else as texts."""
-    values = _comparable(values)
     if values.dtype.kind not in "US":
         return values
     try:
@@ -131,32 +149,41 @@ def _numbers_or_texts(values: Array) -> Array:
         return values
 
 
-def moments_of(values: Array, format: str | None) -> Array:
-    """Return values that are ordered in time: numbers or dates. Raises `InputError` for others and missing ones."""
-    values = _comparable(values)
+def moments_of(values: Array, format: str | None, describe: Callable[[int], str]) -> Array:
+    """Return values that are ordered in time: numbers or dates. Raises `InputError` for others and missing ones.
+
+    `describe` returns the origin of a value for messages.
+    """
+    values = values if format else _numbers_or_texts(values)
     kind = values.dtype.kind
-    empty = values == "" if kind in "US" else np.isnat(values) if kind == "M" else np.isnan(values)
-    if empty.any():
+    empty = np.flatnonzero(values == "" if kind in "US" else np.isnat(values) if kind == "M" else np.isnan(values))
+    if len(empty):
+        have = "has" if len(empty) == 1 else "have"
         raise InputError(
-            f"{counted(int(empty.sum()), 'sample')} of {len(values):,} have no time", path="time",
-            expected="a number or a date for each sample",
+            f"{counted(len(empty), 'sample')} of {len(values):,} {have} no time", path="split.time",
+            expected="a number or a date for each sample", got=f"none in {describe(int(empty[0]))}",
             hint="remove these rows, or divide the samples in a different way",
         )  # fmt: skip
-    values = values if format else _numbers_or_texts(values)
-    if values.dtype.kind not in "US":
+    if kind not in "US":
         return values
     texts, text_indices = np.unique(values, return_inverse=True)
-    moments = np.array([moment_of(str(text), format) for text in texts], "datetime64[us]")
-    unreadable = [str(text) for text in texts[np.isnat(moments)]]
-    if unreadable:
-        likely = " or ".join(f"`{likely}`" for likely in date_formats(unreadable[:1]))
-        raise InputError(
-            "not all values are dates in this format" if format else "not all values are numbers or dates",
-            path="time", expected=f"`{format}`" if format else "numbers, or dates such as 2026-11-24",
-            got=listing(unreadable, 3), hint=f"`time_format` says how dates are written: {likely or '`%d.%m.%Y`'}",
-        )  # fmt: skip
-    dates: Array = moments[text_indices]
-    return dates
+    moments: Array = np.array([moment_of(str(text), format) for text in texts], "datetime64[us]")[text_indices]
+    unreadable = np.flatnonzero(np.isnat(moments))
+    if len(unreadable):
+        raise _unreadable_times(values[unreadable], format, describe(int(unreadable[0])))
+    return moments
+
+
+def _unreadable_times(values: Array, format: str | None, first: str) -> InputError:
+    """Return the error for texts that are not times, the `first` of which comes from there."""
+    texts = list(dict.fromkeys(values.tolist()))
+    likely = " or ".join(f"`{likely}`" for likely in date_formats(texts[:1]))
+    hint = f"`time_format` says how dates are written: {likely or '`%d.%m.%Y`'}" if likely or not format else None
+    return InputError(
+        "not all values are dates in this format" if format else "not all values are numbers or dates",
+        path="split.time", expected=f"`{format}`" if format else "numbers, or dates such as 2026-11-24",
+        got=f"{listing(texts, 3)}; the first in {first}", hint=hint,
+    )  # fmt: skip
 
 
 class DatasetPart(Dataset):
@@ -224,18 +251,29 @@ class _Fields:
         columns = self._dataset.columns
         return columns[name] if name in columns else self._dataset.values_of(name)
 
+    def describe(self, index: int) -> str:
+        return self._dataset.describe(index)
+
 
 class NamedValues:
     """Samples that have not been read, with the fields that are known nevertheless, for `indices_of`."""
 
-    def __init__(self, count: int, values: Mapping[str, Array]) -> None:
-        self._count, self._values, self.names = count, values, tuple(values)
+    def __init__(
+        self,
+        count: int,
+        values: Mapping[str, Array],
+        describe: Callable[[int], str] = lambda index: f"sample {index + 1}",
+    ) -> None:
+        self._count, self._values, self._describe, self.names = count, values, describe, tuple(values)
 
     def __len__(self) -> int:
         return self._count
 
     def values_of(self, name: str) -> Array:
         return self._values[name]
+
+    def describe(self, index: int) -> str:
+        return self._describe(index)
 
 
 def unknown_field(hold_out: HoldOut, names: Iterable[str]) -> InputError:

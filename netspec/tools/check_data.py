@@ -54,7 +54,10 @@ def survey_data(data: DataSpec | None, init_from: InitFromSpec | None) -> DataSu
         problems += missing
         try:
             splits[name] = split.survey() if not missing else splits[name]
-            problems += _unknown_division(split, path, splits[name])
+            unknown = list(_unknown_division(split, path, splits[name]))
+            problems += unknown
+            if splits[name].fields and not (missing or unknown):
+                split.check_division()
         except InputError as error:
             problems += _in_split(split, path, error)
     return DataSurvey(splits, tuple(problems))

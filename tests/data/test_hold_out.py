@@ -399,12 +399,17 @@ def test_options_that_the_data_does_not_allow_are_reported(tmp_path: Path, hold_
         opened(tmp_path, _csv(tmp_path), **hold_out)
 
 
-@pytest.mark.parametrize("times", [["1", "", "3"], ["2026-01-01", "2026-01-02", ""]])
+@pytest.mark.parametrize(
+    "times", [["1", "", "3"], ["2026-01-01", "2026-01-02", ""], ["1", "NaN", "2"], ["?", "1", "2"]]
+)
 def test_samples_without_a_time_are_not_the_last_ones(tmp_path: Path, times: list[str]) -> None:
     (tmp_path / "a.csv").write_text("day,x\n" + "".join(f"{time},1\n" for time in times))
     fields = {"source": "csv", "path": "a.csv", "header": True, "columns": ["x"]}
-    with pytest.raises(InputError, match="1 sample of 3 have no time"):
+    with pytest.raises(InputError, match="1 sample of 3 has no time") as error:
         opened(tmp_path, fields, test=0.4, time="day")
+    assert error.value.problems[0].path == "split.time"
+    line = 2 + next(index for index, time in enumerate(times) if not time[:1].isdigit())
+    assert error.value.problems[0].got == f"none in a.csv, line {line}"
 
 
 def test_streams_cannot_be_divided() -> None:

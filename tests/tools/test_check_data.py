@@ -197,6 +197,45 @@ def test_a_column_to_divide_by_must_exist(way: str, tmp_path: Path) -> None:
     assert problem.location is not None
 
 
+DAYS = [f"2026-01-{day:02}" for day in range(1, 11)]
+
+
+@pytest.mark.parametrize(("days", "windows", "message", "got"), [
+    ([*DAYS[:3], "", *DAYS[4:]], None, "1 sample of 10 has no time", "none in days.csv, line 5"),
+    ([*DAYS[:3], "n/a", *DAYS[4:]], None, "1 sample of 10 has no time", "none in days.csv, line 5"),
+    ([*DAYS[:3], "soon", "later", *DAYS[5:]], None, "not all values are numbers or dates",
+     "later, soon; the first in days.csv, line 5"),
+    (DAYS[:1] * 10, None, "no sample is left for validation data", "10 samples with 1 value of `day`"),
+    ([*DAYS[:4], DAYS[2], *DAYS[5:]], {"length": 2, "horizon": 1},
+     "the rows of days.csv are not in chronological order", "row 5: 2026-01-03 after 2026-01-04"),
+])  # fmt: skip
+def test_times_that_cannot_divide_a_table(
+    days: list[str], windows: Any, message: str, got: str, tmp_path: Path
+) -> None:
+    (tmp_path / "days.csv").write_text("day,a,y\n" + "".join(f"{day},{n},{n % 2}\n" for n, day in enumerate(days)))
+    source = {
+        "source": "csv", "path": "days.csv", "header": True, "columns": ["a"], "label": "y",
+        "split": {"validation": 0.2, "time": "day"}, **({} if windows is None else {"windows": windows}),
+    }  # fmt: skip
+    path = training(tmp_path, source, [1] if windows is None else [2, 1], name="features")
+    (problem,) = survey_data(load_train(path)).problems
+    assert (problem.message.replace(f"{tmp_path}/", ""), problem.got) == (message, got)
+    is_part = message.startswith("no sample")
+    assert problem.path == ("data.train.split" if is_part else "data.train.split.time")
+    assert problem.location is not None
+    assert problem.location.file == str(path)
+    assert problem.location.text.strip().startswith("validation:" if is_part else "time: day")
+
+
+def test_times_that_cannot_divide_a_list(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "list.csv").write_text("path,label,date\na.png,a,2026-01-01\na.png,b,soon\n")
+    split = {"validation": 0.2, "time": "date"}
+    source = {"source": "image_folder", "path": ".", "list": "list.csv", "size": [8, 8], "split": split}
+    (problem,) = survey_data(load_train(training(tmp_path, source, [3, 8, 8], name="image"))).problems
+    assert (problem.path, problem.got) == ("data.train.split.time", "soon; the first in list.csv, line 3")
+
+
 @pytest.mark.parametrize("column", ["patient", "pateint"])
 def test_a_column_of_a_list_to_divide_by_must_exist(column: str, tmp_path: Path) -> None:
     names = [f"{number}.png" for number in range(10)]

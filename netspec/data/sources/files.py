@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import PrivateAttr
 
-from netspec.data.base import Source, Survey
+from netspec.data.base import Source, Survey, located_at
 from netspec.data.file_kinds import FileKind
 
 if TYPE_CHECKING:
@@ -77,6 +77,20 @@ class FileSource(Source):
         survey = self.survey_of(listing)
         columns = (*listing.columns, *survey.fields) if listing.columns else ()
         return replace(survey, classes=exact, least_classes=least, columns=columns, samples=samples)
+
+    def check_division(self) -> None:
+        """Look at the first lines of a list. Raises `InputError` if their times cannot be read."""
+        import numpy as np
+
+        from netspec.data.hold_out import NamedValues, check_division
+
+        listing = self.first_files() if self.hold_out is not None and self.hold_out.time is not None else None
+        if self.hold_out is None or listing is None or not listing.columns:
+            return
+        with located_at(self, "split"):
+            columns = {name: np.array(cells, str) for name, cells in listing.columns.items()}
+            listed = NamedValues(len(listing.files), columns, lambda index: listing.locations[index])
+            check_division(self.hold_out, listed, are_all=False)
 
     def _counted_files(self) -> int | None:
         """Return the number of files in the class folders; None if there are more than are counted."""

@@ -11,6 +11,7 @@ from netspec.data.base import Array
 from netspec.data.tabular.table_file import RowBlock
 
 if TYPE_CHECKING:
+    from netspec.data.tabular.row_errors import LocateCell
     from netspec.data.tabular.table_file import TableFile
     from netspec.errors import Location
 
@@ -23,6 +24,7 @@ class TableHead:
     def __init__(self, file: TableFile) -> None:
         self._file = file
         self.path, self.title, self.names, self.named = file.path, file.title, file.names, file.named
+        self._locate: LocateCell = lambda row, _: f"{self.path.name}, row {row + 1}"
         self.rows = 0
         """Number of rows, once they have been read."""
         self.is_whole = False
@@ -31,7 +33,7 @@ class TableHead:
     def head(self, columns: Sequence[int]) -> tuple[RowBlock, bool]:
         """Return the rows."""
         block, self.is_whole = self._file.head(columns)
-        self.rows = len(block)
+        self.rows, self._locate = len(block), block.locate
         return block, self.is_whole
 
     def blocks(self, columns: Sequence[int]) -> Generator[RowBlock]:
@@ -50,7 +52,8 @@ class TableHead:
 
     def describe(self, row: int) -> str:
         """Return the location of a row."""
-        return f"{self.path.name}, row {row + 1}"
+        where = self._locate(row, None)
+        return where if isinstance(where, str) else f"{self.path.name}, line {where.line}"
 
     def heading(self, column: int) -> Location | None:
         """Return the location of a column's name."""

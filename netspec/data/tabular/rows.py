@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from netspec.data.base import Array, located_at
-from netspec.data.hold_out import indices_of, moments_of, unknown_field
+from netspec.data.hold_out import check_division, indices_of, moments_of, unknown_field
 from netspec.data.tabular.columns.base import LABEL
 from netspec.data.tabular.columns.date import Date
 from netspec.data.tabular.row_times import RowTimes
 from netspec.errors import InputError, did_you_mean, listing
 
 if TYPE_CHECKING:
+    from netspec.data.tabular.head import TableHead
     from netspec.data.tabular.source import TableSource
     from netspec.data.tabular.table_file import TableFile
     from netspec.schema.specs.hold_out import HoldOut
 
 
-def rows_of_part(source: TableSource, times: RowTimes | None = None) -> Array | None:
-    """Return which rows belong to the split, (N,) of bool; None if all do. Reads one column of the table.
+def rows_of_part(source: TableSource, file: TableFile, times: RowTimes | None = None) -> Array | None:
+    """Return which rows of a file belong to the split, (N,) of bool; None if all do. Reads one column.
 
     `times`: result of `times_of_windows`, so that the column is read once.
 
@@ -32,10 +33,20 @@ def rows_of_part(source: TableSource, times: RowTimes | None = None) -> Array | 
     if source.hold_out is None:
         return None
     with located_at(source, "split"):
-        table = _Rows(source, source.hold_out, None if times is None else times.values)
+        table = _Rows(source, file, source.hold_out, None if times is None else times.values)
         rows = np.zeros(len(table), bool)
         rows[indices_of(with_time_format(source.hold_out, source), source.split_name, table)] = True
     return rows
+
+
+def check_rows(source: TableSource, file: TableHead) -> None:
+    """Raise `InputError` if the first rows of a file show that they cannot be divided, or are not in their order."""
+    times = times_of_windows(source, file, groups_of_windows(source, file), file.title)
+    if source.hold_out is None:
+        return
+    with located_at(source, "split"):
+        table = _Rows(source, file, source.hold_out, None if times is None else times.values)
+        check_division(with_time_format(source.hold_out, source), table, are_all=file.is_whole)
 
 
 def with_time_format(hold_out: HoldOut, source: TableSource) -> HoldOut:
@@ -46,7 +57,7 @@ def with_time_format(hold_out: HoldOut, source: TableSource) -> HoldOut:
     return hold_out.model_copy(update={"time_format": declared.format})
 
 
-def times_of_windows(source: TableSource, groups: Array | None, title: str) -> RowTimes | None:
+def times_of_windows(source: TableSource, file: TableFile, groups: Array | None, title: str) -> RowTimes | None:
     """Return the times of the rows of a time series; None if no column is known to have them. Reads one column.
 
     `groups` is the series of each row, `title` the name of the table in messages. Raises `InputError` if times cannot
@@ -57,13 +68,13 @@ def times_of_windows(source: TableSource, groups: Array | None, title: str) -> R
         return None
     column = division.time
     division, of_other_files = with_time_format(division, source), source.hold_out is None
-    if of_other_files and column not in source.opened_file().names:
+    if of_other_files and column not in file.names:
         return None  # predictions need no times
-    with located_at(source, "split"):
-        table = _Rows(source, division)
+    with located_at(source, "split", "time"):
+        table = _Rows(source, file, division)
         values = table.values_of(column)
         try:
-            moments, format_ = _moments_and_format(values, division.time_format, other_formats=of_other_files)
+            moments, format_ = _moments_and_format(table, values, division.time_format, other_formats=of_other_files)
         except InputError as error:
             if not of_other_files:
                 raise
@@ -79,23 +90,24 @@ def times_of_windows(source: TableSource, groups: Array | None, title: str) -> R
     return times
 
 
-def _moments_and_format(values: Array, format_: str | None, *, other_formats: bool) -> tuple[Array, str | None]:
+def _moments_and_format(
+    table: _Rows, values: Array, format_: str | None, *, other_formats: bool
+) -> tuple[Array, str | None]:
     """Return times as numbers or dates, and the format of texts. `other_formats` also accepts ISO 8601."""
     is_text = values.dtype.kind in "US"
     try:
-        return moments_of(values, format_), format_ if is_text else None
+        return moments_of(values, format_, table.describe), format_ if is_text else None
     except InputError:
         if format_ is not None and other_formats:
             with suppress(InputError):
-                return moments_of(values, None), None
+                return moments_of(values, None, table.describe), None
         raise
 
 
-def groups_of_windows(source: TableSource) -> Array | None:
-    """Return the series of each row of the file, (N,); None if the table has only one. Reads one column."""
+def groups_of_windows(source: TableSource, file: TableFile) -> Array | None:
+    """Return the series of each row of a file, (N,); None if the table has only one. Reads one column."""
     if source.windows is None or source.windows.group is None:
         return None
-    file = source.opened_file()
     check_group(source, file.names)
     return _column(file, list(file.names).index(source.windows.group))
 
@@ -114,13 +126,14 @@ def check_group(source: TableSource, names: Sequence[str]) -> None:
 class _Rows:
     """The rows of a table, with the column by which they are divided."""
 
-    def __init__(self, source: TableSource, hold_out: HoldOut, values: Array | None = None) -> None:
-        file = source.opened_file()
+    def __init__(self, source: TableSource, file: TableFile, hold_out: HoldOut, values: Array | None = None) -> None:
+        self.describe = file.describe
         self.names = (*file.names, *([] if source.label is None else [LABEL]))
         if values is not None:
             self._values = values
             return
-        values = _column(file, self._column_index(source, hold_out, list(file.names)))
+        absent = frozenset(map(str.lower, source.missing_values if hold_out.time is not None else ()))
+        values = _column(file, self._column_index(source, hold_out, list(file.names)), absent)
         format_ = source.number_format
         if not format_.is_plain and values.dtype.kind == "U":  # numbers as Python reads them
             values = np.array([format_.plain(text) or text for text in values.tolist()], str)
@@ -143,14 +156,14 @@ class _Rows:
         return self._values
 
 
-def _column(file: TableFile, index: int) -> Array:
-    """Return the cells of a column: dates if the file stores dates, else texts."""
+def _column(file: TableFile, index: int, absent: Collection[str] = ()) -> Array:
+    """Return the cells of a column: dates if the file stores dates, else texts, with "" for `absent` ones (lower case)."""
     parts: list[Array] = []
     for block in file.blocks([index]):
         cells = block.cells[0]
         moments = cells.moments()
         if moments is None:
             texts, text_indices = cells.distinct()
-            moments = np.array(texts, str)[text_indices]
+            moments = np.array(["" if text.lower() in absent else text for text in texts], str)[text_indices]
         parts.append(moments)
     return np.concatenate(parts) if parts else np.zeros(0, str)

@@ -274,6 +274,14 @@ class TableSource(Source):
         complete = head.is_whole and self.hold_out is None
         return Survey(fields, grows, exact, least, names, complete, read, samples=samples)
 
+    def check_division(self) -> None:
+        """Look at the first rows. Raises `InputError` if `split` or `windows` does not fit them."""
+        from netspec.data.tabular.head import TableHead
+        from netspec.data.tabular.rows import check_rows
+
+        if self.division is not None:
+            check_rows(self, TableHead(self.opened_file()))
+
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the table, reading all rows once."""
         from netspec.data.tabular.dataset import open_table
@@ -290,9 +298,9 @@ class TableSource(Source):
             if self._in_memory:
                 file = RowsInMemory(file, added_columns)
             fields = fields_of(file, declared)
-            groups = groups_of_windows(self)
-            times = times_of_windows(self, groups, file.title)
-            rows = rows_of_part(self, times)
+            groups = groups_of_windows(self, self.opened_file())
+            times = times_of_windows(self, self.opened_file(), groups, file.title)
+            rows = rows_of_part(self, self.opened_file(), times)
             steps = {} if times is None else {TIME_STEPS: times.usual_steps()}
             history = rows is not None and self.windows is not None and self.split_name != "train"
             table, rows_of = open_table(

@@ -24,7 +24,8 @@ def error_ratio(x: Any, y: Any, folder: Path) -> float:
     np.savetxt(folder / "t.csv", table, fmt="%.6g", delimiter=",", header=names, comments="")
     result = netspec.init(folder / "t.csv")
     run = netspec.train(str(result.train), run_dir=folder / "run")
-    test: Any = rows_of_part(load_train(result.train).data.splits()["test"])  # type: ignore[arg-type]  # a table
+    source: Any = load_train(result.train).data.splits()["test"]
+    test: Any = rows_of_part(source, source.opened_file())
     ridge = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 4, 30))).fit(x[~test], y[~test])
     assert run.test is not None
     error = np.sqrt((1 - run.test.metrics["r2"]) * y[test].var())
