@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import isnan
@@ -385,15 +385,22 @@ class TableRows:
     """The format of the first table."""
     _cells: dict[str, Iterator[tuple[Sequence[str], Sequence[Any]]]]
     """The texts and values of the rows of each table that have not been read, by path."""
+    _reopen: Callable[[str], Iterator[tuple[Sequence[str], Sequence[Any]]]]
+    """Returns the texts and values of all rows of the table at a path."""
     _read: dict[str, int] = field(default_factory=dict)
     """Number of rows read, by path."""
 
     def matching(self, ids: Mapping[str, Sequence[str | int]]) -> MatchingRows:
-        """Return the columns of the rows with these ids, after the previous ones. Skips rows in between."""
+        """Return the columns of the rows with these ids, after the previous ones. Skips rows in between.
+
+        Rows before the previous ones are those of a table that is predicted again.
+        """
         rows = ids["row"]
         paths = ids.get("file") or [next(iter(self._cells))] * len(rows)
         cells = []
         for path, row in zip(map(str, paths), map(int, rows), strict=True):
+            if row <= self._read.get(path, 0):
+                self._cells[path], self._read[path] = self._reopen(path), 0
             cells.append(next(islice(self._cells[path], row - 1 - self._read.get(path, 0), None)))
             self._read[path] = row
         texts, values = (map(list, zip(*part, strict=True)) for part in zip(*cells, strict=True))
@@ -420,7 +427,8 @@ def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:
         types = {name: "float64" if index in numbers else "string" for index, name in enumerate(first.names)}
         notation = split.number_format if isinstance(split, TableSource) else PLAIN
         format_ = TableFormat(first.delimiter, notation.decimal, types)
-    return TableRows(list(first.names), format_, {path: _cells(file, numbers) for path, file in files.items()})
+    cells = {path: _cells(file, numbers) for path, file in files.items()}
+    return TableRows(list(first.names), format_, cells, lambda path: _cells(opened(Path(path)), numbers))
 
 
 def _cells(file: TableFile, numbers: Mapping[int, NumberFormat]) -> Iterator[tuple[Sequence[str], Sequence[Any]]]:

@@ -480,6 +480,16 @@ def test_rows_without_a_value_are_named_and_the_others_keep_their_numbers(netspe
         netspec_package.predict("run", [rows[1]])
 
 
+def test_the_rows_of_a_table_that_is_named_twice_are_kept_twice(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.yaml").write_text(CARS)
+    Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
+    Path("new.csv").write_text("km,built,id\n1,2,a\n3,,b\n,4,c\n5,6,d\n")
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    result = netspec("predict", "run", "--input", "new.csv", "--input", "new.csv", "--keep", "--json")
+    assert (result.status, [answer["id"] for answer in result.lines]) == (0, ["a", "d", "a", "d"])
+
+
 def test_long_texts_are_cut_in_a_table_and_complete_as_json(netspec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.yaml").write_text(CARS)
