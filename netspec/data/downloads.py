@@ -132,8 +132,9 @@ def _fetch(dataset: KnownSet, download: Download, archive: Path) -> None:
             _fetch_from(address, download, part)
         except _Failed as error:
             attempts.append(f"{address}: {error}")
-            _log.info("%s", attempts[-1])
             continue
+        for attempt in attempts:  # without a mirror that works, the error reports them
+            _log.info("%s", attempt)
         part.replace(archive)
         return
     raise RunError(

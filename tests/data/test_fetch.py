@@ -131,13 +131,15 @@ def test_a_gzipped_file_is_unpacked(tmp_path, server):
     assert files(tmp_path) == {"b.bin": CONTENT["b.bin"]}
 
 
-def test_mirrors_are_tried_in_order_after_the_mirror_of_the_user(tmp_path, server, monkeypatch):
+def test_mirrors_are_tried_in_order_after_the_mirror_of_the_user(tmp_path, server, monkeypatch, caplog):
+    caplog.set_level("INFO", "netspec.data")
     server.files["/c/set.tar.gz"] = ARCHIVE
     server.files["/b/set.tar.gz"] = ARCHIVE[:-1] + b"!"
     monkeypatch.setenv("NETSPEC_DATA_MIRROR", f"{server.address}/own/")
     ensure(known(*(f"{server.address}/{name}/" for name in "abc")), tmp_path)
     assert [path for path, _ in server.asked] == [f"/{name}/set.tar.gz" for name in ("own/tiny", "a", "b", "c")]
     assert files(tmp_path) == CONTENT
+    assert f"{server.address}/a/set.tar.gz: HTTP 404 Not Found" in caplog.messages
 
 
 @pytest.mark.parametrize("ranges", [True, False])
@@ -162,7 +164,8 @@ def test_a_partial_download_of_another_file_is_discarded(tmp_path, server):
     assert files(tmp_path) == CONTENT
 
 
-def test_all_attempts_are_reported_with_instructions_for_a_manual_download(tmp_path, server, monkeypatch):
+def test_all_attempts_are_reported_with_instructions_for_a_manual_download(tmp_path, server, monkeypatch, caplog):
+    caplog.set_level("INFO", "netspec.data")
     server.files |= {"/longer/set.tar.gz": ARCHIVE + b"!", "/other/set.tar.gz": bytes(len(ARCHIVE))}
     server.files["/slow/set.tar.gz"] = ARCHIVE
     monkeypatch.setattr(downloads, "TIMEOUT", 0.3)
@@ -183,6 +186,8 @@ def test_all_attempts_are_reported_with_instructions_for_a_manual_download(tmp_p
         "  tried http://127.0.0.1:1/set.tar.gz: Connection refused\n"
         "  tried file:///set.tar.gz: unknown url type: file"
     )
+    assert len(caplog.messages) == 5  # the addresses, without the failures
+    assert all(message.startswith("fetching ") for message in caplog.messages)
     server.wait = 1
     with pytest.raises(RunError) as error:
         ensure(known(f"{server.address}/slow/"), tmp_path)
