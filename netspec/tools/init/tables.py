@@ -55,8 +55,8 @@ TARGETS = ("label", "target", "class", "y", "outcome")
 """Names of columns that are the target by default."""
 MAX_CATEGORIES = 50
 """Maximum number of categories with an index of their own; rarer ones are unknown."""
-RARE = 5
-"""A category that occurs less often is unknown."""
+RARE, RARE_SHARE = 5, 1 / 20
+"""A category that occurs less often is unknown, or in a small table, one that has a smaller share of the rows."""
 MAX_CLASS_SHARE = 0.8
 """A warning reports a class with a larger share of the rows."""
 MAX_UNKNOWN = 0.2
@@ -474,7 +474,8 @@ class TableColumns:
         self.used.append((column.name, {**declared, "normalization": "standard"}, why))
 
     def _categorical(self, column: ColumnSurvey) -> None:
-        frequent = [name for name, count in column.counts.most_common(MAX_CATEGORIES) if count >= RARE]
+        least = min(RARE, max(2, RARE_SHARE * column.filled))
+        frequent = [name for name, count in column.counts.most_common(MAX_CATEGORIES) if count >= least]
         if not frequent:
             words = "; `netspec init --task text` reads its words" * column.has_sentences
             self.left_out.append((column.name, f"no value occurs more than a few times{words}"))

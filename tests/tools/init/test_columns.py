@@ -248,6 +248,17 @@ def test_booleans_and_categories_of_many_values(tmp_path: Path) -> None:
     assert "1 rarer one counts as unknown" in (tmp_path / "train.yaml").read_text()
 
 
+@pytest.mark.parametrize(("rows", "names", "vocabulary"), [
+    (16, ["Rome", "Oslo", "Bern", "Kyiv"] * 4, ["Bern", "Kyiv", "Oslo", "Rome"]),
+    (16, ["Rome", "Oslo", *map(str, "abcd"), *["Rome", "Oslo"] * 5], ["Oslo", "Rome"]),
+    (60, [*["Rome", "Oslo"] * 28, "Bern", "Bern", "Bern", "Kyiv"], ["Bern", "Oslo", "Rome"]),
+])  # fmt: skip
+def test_categories_of_small_tables(rows: int, names: list[str], vocabulary: list[str], tmp_path: Path) -> None:
+    lines = [f"{name},{row * 7 % 13},{'ab'[row % 3 % 2]}\n" for row, name in enumerate(names[:rows])]
+    (tmp_path / "t.csv").write_text("city,size,label\n" + "".join(lines))
+    assert source(init(tmp_path / "t.csv")).columns["city"].vocabulary == vocabulary
+
+
 def test_a_target_with_missing_values(tmp_path: Path) -> None:
     prices = ["" if row % 6 == 0 else f"{row * 1.5}" for row in range(ROWS)]
     result = init(table(tmp_path, {"price": prices, "other": [str(row % 9) for row in range(ROWS)]}), target="price")
