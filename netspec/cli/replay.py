@@ -35,16 +35,17 @@ def replay(
     """Repeat a failed training step, and find its cause.
 
     A training whose loss or gradient is not finite writes a capsule to its run directory: the spec, the batch, all
-    weights before the step, the key of its random numbers, and the environment. This command repeats the step, says
-    whether all results are bit-identical to those that the run computed for the capsule, and names the first operation
-    whose result is not finite, with the ranges of its operands.
+    weights before the step, the key of its random numbers, and the environment. This command repeats the step with the
+    device and the number of threads of the run, says whether all results are bit-identical to those that the run
+    computed for the capsule, and names the first operation whose result is not finite, with the ranges of its operands.
 
-    The exit status is 1 if results differ although machine, versions, threads and device are those of the run.
+    The exit status is 1 if results differ although machine, versions, threads and device are those of the run, and the
+    kernels are deterministic.
     """
     from netspec.tools.replay import replay as replay_step
 
     result = replay_step(capsule, device=device)
-    status = DONE if result.identical or result.differences else FAILED
+    status = DONE if result.identical or result.differences or not result.deterministic else FAILED
     if as_json:
         print_json(result.as_json())
         return status
@@ -54,6 +55,8 @@ def replay(
     print(f"{counted(result.results, 'result')} compared: {same}")
     for name, (then, now) in result.differences.items():
         print(f"  {name}: {now} instead of {then}")
+    if not result.identical and not result.deterministic:
+        print("  `compile: {deterministic: false}` allows kernels that add in another order each time")
     print(f"\n{result.message}")
     if result.origin is not None:
         print(f"  at {result.origin}")

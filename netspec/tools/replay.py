@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from netspec.backends.openmp import using_threads
 from netspec.backends.reference.interpreter import BadOperation
 from netspec.compile import Compiler, ProgramKind
 from netspec.data.uint8_lut import DeferredDecode
@@ -19,7 +22,11 @@ from netspec.schema.yaml.reader import parse_yaml
 from netspec.training.call_record import FailedCall, ProgramCall
 from netspec.training.capsule import environment, traced_results
 from netspec.training.compiler import training_compiler
+from netspec.training.environment import threads
 from netspec.training.non_finite import bad_operation, failure_text, likely_fix
+
+THREADS = "OMP_NUM_THREADS"
+MAX_THREADS_PER_CORE = 8
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,8 @@ class Replay:
     """Whether all results have the same bits as in the run."""
     results: int
     """Number of results that were compared."""
+    deterministic: bool
+    """Whether all kernels add in the same order each time, so that equal environments yield equal bits."""
     differences: Mapping[str, tuple[str, str]]
     """Differences from the run: `{"threads": ("8", "2")}`."""
     samples: tuple[int, ...]
@@ -52,6 +61,7 @@ class Replay:
         differences = {name: {"run": then, "replay": now} for name, (then, now) in self.differences.items()}
         return {
             "step": self.step, "loss": self.loss, "identical": self.identical, "results": self.results,
+            "deterministic": self.deterministic,
             "differences": differences, "samples": list(self.samples), "message": self.message, "origin": self.origin,
             "hint": self.hint, "first": None if self.bad is None else self.bad.as_json(),
         }  # fmt: skip
@@ -60,13 +70,33 @@ class Replay:
 def replay(path: str | Path, *, device: str | None = None) -> Replay:
     """Repeat the failed step in a capsule, and find its first operation whose result is not finite.
 
-    `device` is by default that of the run. Nothing is written. Raises `InputError` if the file is damaged or is not a
-    capsule.
+    `device` is by default that of the run, and so is the number of threads, unless OMP_NUM_THREADS is set. Nothing is
+    written. Raises `InputError` if the file is damaged or is not a capsule.
 
         >>> netspec.replay("runs/lenet/capsule-00000012.h5").message
     """
     capsule = read_capsule(path)
     facts = _facts(path, capsule)
+    with _threads_of_run(facts["environment"]):
+        return _replay(path, capsule, facts, device)
+
+
+@contextmanager
+def _threads_of_run(recorded: Mapping[str, Any]) -> Iterator[None]:
+    """Compute with as many threads as the run inside the block, since sums are split among them."""
+    text, own = str(recorded.get("threads")), threads()
+    if os.environ.get(THREADS) or not text.isdecimal() or not 0 < int(text) <= MAX_THREADS_PER_CORE * own:
+        yield
+        return
+    os.environ[THREADS] = text
+    try:
+        with using_threads(int(text)):
+            yield
+    finally:
+        del os.environ[THREADS]
+
+
+def _replay(path: str | Path, capsule: CapsuleFile, facts: Mapping[str, Any], device: str | None) -> Replay:
     recorded = facts["environment"]
     spec = load_train(parse_yaml(capsule.spec, f"{path}"))
     compiler = training_compiler(spec, device or recorded["device"])
@@ -91,7 +121,8 @@ def replay(path: str | Path, *, device: str | None = None) -> Replay:
     location = bad.scope.location if bad is not None else None
     return Replay(
         facts["step"], loss, results.sha256 == facts["sha256"] and results.loss == facts["loss"], results.results,
-        differences, tuple(facts["samples"]), bad, message, _origin(location), likely_fix(bad),
+        spec.compile.deterministic, differences, tuple(facts["samples"]), bad, message, _origin(location),
+        likely_fix(bad),
     )  # fmt: skip
 
 
