@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from netspec.distributed.communicators.base import packed_bytes
 from netspec.distributed.cost_model.comm_volume import CollectiveMessage, all_gather_exchanges, stop_vote
 from netspec.distributed.cost_model.networks import Cluster
 from netspec.schema.specs.train import TrainSpec
+from netspec.training.call_record import CallRecord
 from netspec.training.stepper import PartialStep, Stepper, moving_averages
 
 if TYPE_CHECKING:
@@ -81,7 +83,8 @@ class FixedOrderStepper(Stepper):
     def __init__(
         self, spec: TrainSpec, compiler: Compiler, loader: Loader, group: Communicator, shards: int, share: Share
     ) -> None:
-        super().__init__(spec, compiler, loader, restarts=group.size > 1)
+        calls = CallRecord(compiler, no_copy_reason="the update set it, although all gradients were finite")
+        super().__init__(spec, compiler, loader, calls=calls, restarts=group.size > 1)
         self._group, self._shards, self._share = group, shards, share
         self._sums, self._moving = compiler.names("gradient"), moving_averages(compiler)
 
@@ -95,11 +98,12 @@ class FixedOrderStepper(Stepper):
         for number, piece in self._parts(batch):
             arrays: Arrays | None = None
             if piece is not None:
-                for name, array in start.items():
-                    states.assign(name, array)
+                self._assign(start)
                 try:
                     loss, samples = super()._add(piece, step, replace(part, batches=0))
                 except NonFiniteLoss as error:
+                    if failed is None:
+                        self.calls.mark_failed()
                     failed, loss, samples = failed or error, np.nan, len(piece)
                 arrays = {name: states[name] for name in self._sums}
                 arrays |= {name: states[name] * array.dtype.type(samples) for name, array in start.items()}
@@ -108,13 +112,32 @@ class FixedOrderStepper(Stepper):
         total = self._all_reduce(branches)
         samples = int(total[WEIGHT])
         loss = float(total[LOSS]) / samples
-        for name, array in start.items():
-            states.assign(name, array if not np.isfinite(loss) else total[name] / array.dtype.type(samples))
-        if not np.isfinite(loss):
+        wrong = next((name for name in self._sums if not np.isfinite(total[name]).all()), None)
+        if failed is None and np.isfinite(loss) and wrong is not None:
+            self._find_failed_part(batch, step, part, start)
+            failed = NonFiniteLoss(None, wrong)
+        if failed is not None or not np.isfinite(loss):
+            self._assign({**start, **(before or {})})
             raise failed or NonFiniteLoss(None, None)
+        self._assign({name: total[name] / array.dtype.type(samples) for name, array in start.items()})
         for name in self._sums:
             states.assign(name, total[name] if before is None else before[name] + total[name])
         return loss, samples
+
+    def _find_failed_part(self, batch: Batch, step: int, part: PartialStep, start: Arrays) -> None:
+        """Mark the first of this worker's parts whose gradients are not finite, if there is one."""
+        for piece in (piece for _, piece in self._parts(batch) if piece is not None):
+            self._assign(start)
+            super()._add(piece, step, replace(part, batches=0))
+            self._assign(start)
+            with suppress(NonFiniteLoss):
+                self.calls.check_gradients()
+                continue
+            return
+
+    def _assign(self, arrays: Arrays) -> None:
+        for name, array in arrays.items():
+            self._compiler.states.assign(name, array)
 
     def _parts(self, batch: Batch) -> Iterator[tuple[int, Batch | None]]:
         """Yield the index and the samples of this worker's parts of a batch; None for a part without samples."""

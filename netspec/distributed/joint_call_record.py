@@ -22,7 +22,7 @@ class JointCallRecord(CallRecord):
     """Records the calls of a worker. All workers copy their states after the same calls, without asking each other."""
 
     def __init__(self, compiler: Compiler, group: Communicator) -> None:
-        super().__init__(compiler, keep_states=True, processes_per_host=group.host_size)
+        super().__init__(compiler, processes_per_host=group.host_size)
         self._group = group
         self._max_calls: int | None = None
 
@@ -39,9 +39,12 @@ class JointCallRecord(CallRecord):
         if first is not None:
             raise NonFiniteLoss(None, first)
 
-    def _is_due(self) -> bool:
+    def _is_due(self, begins_step: bool) -> bool:
         assert self._max_calls is not None
-        return self._version != self._compiler.states.version or len(self._calls) >= self._max_calls
+        if self._version != self._compiler.states.version:
+            return True
+        is_bounded = self._max_calls < CALLS_PER_COPY  # by the memory that the batches of these calls need
+        return len(self._calls) >= self._max_calls and (begins_step or is_bounded)
 
     def _save(self) -> None:
         """Copy all states.
@@ -52,6 +55,7 @@ class JointCallRecord(CallRecord):
             self._copy()
         else:
             self._keeps, self._calls = False, deque(maxlen=2)
+            self.unknown_reason = "it was not finite when the states were copied"
 
     def _can_repeat(self) -> bool:
         """Return whether all workers have copies from before the same calls. Collective.
@@ -61,6 +65,7 @@ class JointCallRecord(CallRecord):
         steps = [call.step for call in self._calls] if self._keeps and self._saved else None
         by_rank = self._group.all_gather_objects(steps)
         if steps is None or any(other != steps for other in by_rank):
+            self.unknown_reason = self.unknown_reason or "the workers have not recorded the same steps"
             return False
         for key in list(self._group.in_flight):
             self._group.finish(key)

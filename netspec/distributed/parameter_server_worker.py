@@ -19,6 +19,7 @@ from netspec.distributed.sharded_states import ShardedStates
 from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.strategies.parameter_server import ParameterServer
 from netspec.distributed.world import acting_as
+from netspec.training.call_record import CallRecord
 from netspec.training.stepper import PartialStep, Stepper
 
 if TYPE_CHECKING:
@@ -259,7 +260,8 @@ class ParameterServerStepper(Stepper):
     """Runs the steps of a worker whose parameters are on servers."""
 
     def __init__(self, spec: TrainSpec, compiler: Compiler, loader: Loader, servers: ServerConnection) -> None:
-        super().__init__(spec, compiler, loader, restarts=True)
+        calls = CallRecord(compiler, no_copy_reason="the update of the servers, which no worker can repeat, set it")
+        super().__init__(spec, compiler, loader, calls=calls, restarts=True)
         self._servers, self._loss = servers, 0.0
         self._sum = 0.0
         """Sum of the losses of this worker's samples in the current step."""
@@ -269,6 +271,7 @@ class ParameterServerStepper(Stepper):
         loss = 0.0
         if step >= self._servers.step:
             loss, samples = super()._add(batch, step, part)
+            self.calls.check_gradients()  # before the servers get them
             self._sum += loss * samples
         return loss, batch.end - batch.position
 

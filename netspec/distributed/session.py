@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.backends.openmp import set_threads
-from netspec.compile import ProcessRole, ProgramKind, is_rate
+from netspec.compile import ProcessRole, is_rate
 from netspec.data.sharding import Share
 from netspec.distributed import Communicator
 from netspec.distributed.communication_plan import Batches, EpochBatches, step_messages
@@ -51,6 +51,7 @@ from netspec.distributed.worker_checks import check_workers
 from netspec.distributed.world import announce_failure, join, set_timeouts
 from netspec.errors import InputError, Location, Problem, RunError
 from netspec.graph.types import Precision
+from netspec.training.call_record import CallRecord
 from netspec.training.checkpoint_resharding import mean_state
 from netspec.training.environment import threads
 from netspec.training.session import GatheredStates, NonFiniteOrigin, StateLayout
@@ -74,6 +75,8 @@ MEET_WITHIN = 60.0
 """Seconds in which all workers must have saved their states after one of them has failed."""
 ENDS_WITHIN = 20.0
 """Seconds in which the worker that failed must have reported why."""
+SHARED = "workers of `hogwild` change each other's weights during a step; `strategy: all_reduce` writes one"
+"""Why workers with weights in shared memory write no capsule of a gradient that is not finite."""
 ALL_AT_ONCE = 1 << 62
 """Bytes of a bucket that holds all gradients."""
 
@@ -208,12 +211,14 @@ class WorkerSession:
             return ParameterServerStepper(spec, compiler, loader, self.servers)
         if self.shards is not None:
             return FixedOrderStepper(spec, compiler, loader, self.workers, self.shards, self.share)
-        if compiler.workers > 1:
-            stepper = Stepper(spec, compiler, loader, stage=self.strategy.stage, restarts=True)
-            if self.joint_steps and compiler.batch_program is ProgramKind.TRAIN:
-                stepper.calls = JointCallRecord(compiler, self.workers)
-            return stepper
-        return Stepper(spec, compiler, loader, restarts=not self.alone, keep_states=self.alone)
+        if self.alone:
+            return Stepper(spec, compiler, loader, calls=CallRecord(compiler))
+        if self.joint_steps:
+            calls: CallRecord = JointCallRecord(compiler, self.workers)
+        else:
+            reason = SHARED if self.strategy.shared_roles else None
+            calls = CallRecord(compiler, no_copy_reason=reason, processes_per_host=self.workers.host_size)
+        return Stepper(spec, compiler, loader, calls=calls, stage=self.strategy.stage, restarts=True)
 
     def layout(self, compiler: Compiler) -> StateLayout:
         """Return which states are sharded. Collective in the first call."""
@@ -305,6 +310,10 @@ class WorkerSession:
         """Bytes that this rank has sent, to workers and servers."""
         return self.world_group.sent + (self.workers.sent if self.servers is not None else 0.0)
 
+    def sends_states(self, step: int) -> bool:
+        """Return whether workers that compute steps of their own exchange states after this step."""
+        return self.size > 1 and not self.joint_steps and self.strategy.synchronizes_at(step)
+
     def after_step(self, step: int, compiler: Compiler) -> None:
         """Run the strategy's communication after a step."""
         if self.size > 1:
@@ -387,6 +396,15 @@ class WorkerSession:
         yield
         self.strategy.after_view(self.workers)
 
+    def full_states(self, compiler: Compiler) -> Mapping[str, Any]:
+        """Return the full parameters and statistics of which this worker has only a part, or none."""
+        owners = compiler.distribution.owners
+        if not (compiler.gathered or owners):
+            return {}
+        with self.synchronized_view(compiler):
+            own = {name: name for name in owners}
+            return {name: compiler.states[label] for name, label in {**own, **compiler.gathered}.items()}
+
     def gather_states(self, compiler: Compiler) -> GatheredStates:
         """Gather on the root the full sharded states, and the other workers' own states."""
         by_worker = self._own_states(compiler)
@@ -451,7 +469,8 @@ class WorkerSession:
         by_rank = self.workers.all_gather_objects(fields)
         rank = next((rank for rank, (_, is_known, _) in enumerate(by_rank) if is_known), 0)
         description, is_known, where = by_rank[rank]
-        description = f"{description} (worker {rank})" if is_known else description
+        if is_known and self.training_share.count > 1:
+            description = f"{description} (worker {rank})"
         location = None if where is None else Location(*where)
         return NonFiniteOrigin(description, location, is_known, is_own=is_known and rank == self.rank)
 

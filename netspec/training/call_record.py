@@ -69,23 +69,29 @@ class FailedCall:
 
     call: ProgramCall
     states: Mapping[str, Any]
+    step_states: Mapping[str, Any] | None = None
+    """The states before the first batch of its step; None if they are not known, or if no state has changed since."""
 
 
 class CallRecord:
     """Records the calls of a stepper."""
 
-    def __init__(self, compiler: Compiler, *, keep_states: bool, processes_per_host: int = 1) -> None:
-        """Without `keep_states`, only the last calls are kept: states can't be restored.
+    def __init__(
+        self, compiler: Compiler, *, no_copy_reason: str | None = None, processes_per_host: int = 1
+    ) -> None:  # fmt: skip
+        """`no_copy_reason`: why states can't be copied; then only the last calls are kept.
 
         `processes_per_host` is the number of processes on this host that copy states.
         """
         self._compiler = compiler
-        memory = machine_memory()
-        is_small = memory is None or compiler.states.nbytes * processes_per_host <= memory * MAX_MEMORY_FRACTION
-        self._keeps = keep_states and not compiler.device.runs_ahead and is_small
+        self.unknown_reason = no_copy_reason or _no_copy_reason(compiler, processes_per_host)
+        """Why the call that left a state that is not finite is not known; None while it could be found."""
+        self._keeps = self.unknown_reason is None
         self._calls: deque[ProgramCall] = deque(maxlen=None if self._keeps else 2)
         self._saved: dict[str, Any] = {}
         self._saved_at, self._cost, self._bytes = -inf, 0.0, 0
+        self._saved_step: int | None = None
+        """The step before whose first call the states were copied; None if that was between two calls of a step."""
         self._version: int | None = None
         """Version of the states after the last call."""
         self._failed: FailedCall | None = None
@@ -93,8 +99,10 @@ class CallRecord:
 
     def run(self, call: ProgramCall) -> Program:
         """Run a call. Raises `NonFiniteLoss`, also if an earlier call left a state that is not finite."""
-        if self._keeps and self._is_due():
+        begins_step = not self._calls or self._calls[-1].step != call.step
+        if self._keeps and self._is_due(begins_step):
             self._save()
+            self._saved_step = call.step if begins_step else None
         self._calls.append(call)
         self._bytes += sum(array.nbytes for array in call.inputs.values())
         program = call.run(self._compiler)
@@ -103,8 +111,10 @@ class CallRecord:
 
     def complete(self, pending: PendingStep) -> None:
         """Record the point to return to if the step of the last call fails."""
-        if self._calls:
-            self._calls[-1].pending = pending
+        for call in reversed(self._calls):
+            if call.step != self._calls[-1].step:
+                break
+            call.pending = pending
 
     def check(self) -> None:
         """Raise `NonFiniteLoss` if a state is not finite. Only for trainings whose states are kept."""
@@ -127,9 +137,14 @@ class CallRecord:
             return
         for name in names:
             states.assign(name, np.zeros_like(states[name]))
-        call = self._calls[-1]
-        self._failed = FailedCall(replace(call, inputs={**call.inputs, FIRST: np.array(True)}), dict(states))
+        self.mark_failed()
         raise NonFiniteLoss(None, wrong)
+
+    def mark_failed(self) -> None:
+        """Record that the last call failed, which adds gradients, and that the states are those before it."""
+        call = self._calls[-1]
+        inputs = {**call.inputs, FIRST: np.array(True)}
+        self._failed = FailedCall(replace(call, inputs=inputs), dict(self._compiler.states))
 
     def last(self) -> ProgramCall | None:
         """Return the last call; None before the first one."""
@@ -158,26 +173,32 @@ class CallRecord:
         if not self._can_repeat():
             return None
         current, before = dict(states), self._saved
+        step, of_step = self._saved_step, before if self._saved_step is not None else None
         self._assign(before)
         for call in self._calls:
+            if step not in (None, call.step):
+                of_step = before
+            step = call.step
             try:
                 call.run(self._compiler).outcome()
                 self.check()
             except NonFiniteLoss:
                 self._assign(before)
-                return FailedCall(call, before)
+                return FailedCall(call, before, of_step)
             before = dict(states)
         self._assign(current)
+        self.unknown_reason = "the last steps are finite when they are repeated"
         return None
 
     def _can_repeat(self) -> bool:
         """Return whether the states before the recorded calls are known."""
         return self._keeps and bool(self._saved)
 
-    def _is_due(self) -> bool:
+    def _is_due(self, begins_step: bool) -> bool:
+        """Return whether the copy is renewed: usually before the first call of a step, to which a run can return."""
         if self._version != self._compiler.states.version or self._bytes > MAX_INPUT_BYTES:
             return True
-        return time.perf_counter() - self._saved_at >= self._cost / COST
+        return begins_step and time.perf_counter() - self._saved_at >= self._cost / COST
 
     def _save(self) -> None:
         """Copy all states, after a check that they are finite."""
@@ -202,3 +223,13 @@ class CallRecord:
     def _assign(self, states: Mapping[str, Any]) -> None:
         for name, array in states.items():
             self._compiler.states.assign(name, array)
+
+
+def _no_copy_reason(compiler: Compiler, processes_per_host: int) -> str | None:
+    """Return why the states can't be copied regularly."""
+    if compiler.device.runs_ahead:
+        return "this device has begun the next step when it is found; `--device cpu --resume` writes one"
+    memory = machine_memory()
+    if memory is not None and compiler.states.nbytes * processes_per_host > memory * MAX_MEMORY_FRACTION:
+        return f"copies of all states would take more than {MAX_MEMORY_FRACTION:.1%} of this host's memory"
+    return None

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from netspec.backends.states import States
 from netspec.compile import LOSS, Compiler, ProgramKind
 from netspec.data.uint8_lut import DeferredDecode
 from netspec.errors import RunError
@@ -54,25 +55,26 @@ def environment(compiler: Compiler) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class SingleCall:
-    """A failed call of one of several workers, as one of a training on one worker."""
+    """A failed call of a training on one worker, which one process can repeat."""
 
     failed: FailedCall
     spec: TrainSpec
     compiler: Compiler
 
 
-def on_one_worker(failed: FailedCall, spec: TrainSpec, compiler: Compiler) -> SingleCall | None:
-    """Return a failed call of one of several workers, without the others: this worker's batch and parameters.
+def on_one_worker(
+    failed: FailedCall, full: Mapping[str, Any], spec: TrainSpec, compiler: Compiler
+) -> SingleCall | None:  # fmt: skip
+    """Return a failed call of one of several workers, without the others: this worker's batch and the parameters.
 
-    States of the solver have their first values, since the loss and its gradients do not depend on them. None if this
-    worker has only a part of the parameters, or if its call does not read what one worker's reads.
+    `full` has the parameters and statistics of which this worker has only a part, or none. States of the solver that
+    are not complete on this worker have their first values, since the loss and its gradients do not depend on them.
+    None if the call does not read what one worker's reads.
     """
     alone = spec.model_copy(update={"parallel": None})
     single = training_compiler(alone, compiler.device.name)
     single.decode_uint8(compiler.uint8_inputs)
-    types, read = single.types("parameter", "statistic"), failed.call.inputs
-    if any(getattr(failed.states.get(name), "shape", None) != kind.shape for name, kind in types.items()):
-        return None
+    known, read = {**failed.states, **full}, failed.call.inputs
     kinds = [single.batch_program, *([] if compiler.uint8_inputs else [ProgramKind.GRADIENTS])]
     for kind in kinds:
         names = single.graph(kind, failed.call.rows, failed.call.rows).inputs().keys()
@@ -80,8 +82,9 @@ def on_one_worker(failed: FailedCall, spec: TrainSpec, compiler: Compiler) -> Si
             break
     else:
         return None
-    for name in types:
-        single.states.assign(name, failed.states[name])
+    for name, type_ in single.states.types.items():
+        if getattr(known.get(name), "shape", None) == type_.shape:
+            single.states.assign(name, known[name])
     call = replace(
         failed.call, kind=kind, stage=None, global_batch=failed.call.rows, pending=None,
         inputs={name: read[name] for name in names},
@@ -89,20 +92,21 @@ def on_one_worker(failed: FailedCall, spec: TrainSpec, compiler: Compiler) -> Si
     return SingleCall(FailedCall(call, dict(single.states)), alone, single)
 
 
-def save_capsule(path: Path, failed: FailedCall, spec: TrainSpec, compiler: Compiler) -> None:
+def save_capsule(path: Path, single: SingleCall) -> None:
     """Write a capsule of a call. The states are afterwards those before the call.
 
     Raises `RunError`, also if the disk does not have the space. The file is built in memory, since libhdf5 ends the
     process when the disk is full.
     """
+    failed, compiler = single.failed, single.compiler
     call, states = failed.call, compiler.states
     arrays = (*failed.states.values(), *call.inputs.values())
     needed, free = sum(array.nbytes for array in arrays), shutil.disk_usage(path.parent).free
     if free < needed:
         raise RunError(f"{path} needs {format_bytes(needed)}, and its disk has {format_bytes(free)} left")
+    _assign(states, failed.states)
     results = traced_results(call, compiler)
-    for name, array in failed.states.items():
-        states.assign(name, array)
+    _assign(states, failed.states)
     decoded: Mapping[str, DeferredDecode] = compiler.uint8_inputs
     facts: dict[str, Any] = {
         "step": call.step + 1,
@@ -119,5 +123,10 @@ def save_capsule(path: Path, failed: FailedCall, spec: TrainSpec, compiler: Comp
     roles = {name: compiler.info[name].role for name in states}
     read = {name: np.asarray(array) for name, array in call.inputs.items()}
     tables = {name: image.table for name, image in decoded.items()}
-    text = resolved_yaml(spec, origin_in_comment)
+    text = resolved_yaml(single.spec, origin_in_comment)
     write_capsule(path, CapsuleFile(dict(failed.states), read, tables, text, facts), roles)
+
+
+def _assign(states: States, arrays: Mapping[str, Any]) -> None:
+    for name, array in arrays.items():
+        states.assign(name, array)

@@ -40,6 +40,7 @@ from netspec.training.progress import PendingStep, Progress
 from netspec.training.run_directory import RunDir
 from netspec.training.session import NonFiniteOrigin, Session, StopVote
 from netspec.training.signals import Signals
+from netspec.training.stepper import PartialStep
 
 
 class TrainingLoop:
@@ -316,6 +317,8 @@ class TrainingLoop:
         self.progress.step = step + 1
         if (self.session.size > 1 and not self.session.joint_steps) or self._waits_for_loss:
             self.settle()  # other workers and callbacks must only see finite values
+        if self.session.sends_states(self.progress.step):
+            self._check_states()
         self.session.after_step(self.progress.step, self.compiler)
         self._note_skipped(batch)
         self.rates, self.epoch = rates, batch.epoch + batch.end / self.loader.samples
@@ -493,34 +496,38 @@ class TrainingLoop:
         """Save the weights and a capsule of the step; return the error that names the first value that is not finite.
 
         `pending` is the failed step; its progress is undone. If a state was not finite before it, an earlier step
-        failed, and that one is undone.
+        failed, and that one is undone. Collective if the workers share the step.
         """
-        alone = self.session.alone
-        is_repeated = self.session.joint_steps and all(self.session.gather(error.state is not None))
-        failed = self.stepper.calls.failed_call(error) if alone or is_repeated else None
-        if failed is not None and error.state is not None:
-            pending = failed.call.pending
-        notes = self._undo_step(pending, failed)
-        if failed is None:
-            report = self._report_loss(error)
-        elif alone:
-            report = self._report_single_worker(failed, error)
-        else:
-            report = self._report_joint_gradient(failed, str(error.state))
+        state = next(filter(None, self._of_workers(error.state)), None)
+        error = NonFiniteLoss(error.node, state, error.late)  # the other workers only saw what follows from the state
+        failed = self.stepper.calls.failed_call(error)
+        if state is not None:
+            pending = failed.call.pending if failed is not None else None
+        notes = self._undo_step(pending, failed, state)
+        report = self._report_non_finite(error, failed)
         got = f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}"
         notes += report.notes
         return RunError(Problem(report.message, report.location, got=got, hint=report.hint, notes=tuple(notes)))
 
-    def _undo_step(self, pending: PendingStep | None, failed: FailedCall | None) -> list[str]:
+    def _of_workers(self, value: Any) -> list[Any]:
+        """Return the values of all workers that share the step, in the order of ranks. Collective."""
+        return self.session.gather(value) if self.session.joint_steps else [value]
+
+    def _undo_step(self, pending: PendingStep | None, failed: FailedCall | None, state: str | None) -> list[str]:
         """Return to the point before a step, and save the weights; return the note on them.
 
-        They are not saved if the call that failed belongs to another step: the states are then not those of this point.
+        `state` is the one that was not finite. Nothing is saved if the states of this point are not known.
         """
         if pending is not None:
             self._pending = None
             vars(self.progress).update(vars(pending.before))
             self.loader.seek(*pending.position)
-        if failed is not None and failed.call.step != self.progress.step:
+        if failed is not None and failed.step_states is not None:
+            self.progress.part = PartialStep()
+            for name, array in failed.step_states.items():
+                self.compiler.states.assign(name, array)
+        if not all(self._of_workers(state is None or self._is_restored(failed, state))):
+            self.stepper.changed = True
             return []
         if self.session.alone or (self.session.joint_steps and not self.progress.part.batches):
             self.save_checkpoint()
@@ -530,87 +537,94 @@ class TrainingLoop:
         path = self.folder.checkpoint(self.progress.step)
         return [f"the weights before this step are in {path}"] if path.is_file() else []
 
-    def _report_single_worker(self, failed: FailedCall, error: NonFiniteLoss) -> NonFiniteReport:
-        """Write a capsule of the failed call of the only worker; report its first operation that is not finite."""
-        bad = bad_operation(failed, self.compiler, forward=error.state is None)
-        notes = self._save_capsule(failed, self.spec, self.compiler)
-        if bad is None:
-            return replace(self._report_loss(error), notes=notes)
-        text = failure_text(bad, failed.call.step + 1, self.compiler)
-        return NonFiniteReport(text, bad.scope.location, [*notes, *operand_notes(bad)], likely_fix(bad))
+    def _is_restored(self, failed: FailedCall | None, state: str) -> bool:
+        """Return whether the states are those before a step, of which `state` was not finite."""
+        is_same_step = failed is None or failed.step_states is not None or failed.call.step == self.progress.step
+        if self.compiler.info[state].role == "gradient":  # a step that starts again does not read it
+            return is_same_step
+        return failed is not None and is_same_step and bool(np.isfinite(self.compiler.states[state]).all())
 
-    def _report_joint_gradient(self, failed: FailedCall, state: str) -> NonFiniteReport:
-        """Write a capsule of the first worker whose own gradients are not finite, and report them. Collective.
+    def _report_non_finite(self, error: NonFiniteLoss, failed: FailedCall | None) -> NonFiniteReport:
+        """Report the first operation that is not finite, and write a capsule on the worker that computed it.
 
-        `failed` is this worker's call that left a state that is not finite, as those of the other workers did.
+        Collective if the workers share the step.
         """
-        step, bad, single = failed.call.step + 1, None, on_one_worker(failed, self.spec, self.compiler)
+        is_known = any(self._of_workers(failed is not None))
+        single = self._on_one_worker(failed) if is_known else None
+        bad = None
         if single is not None:
-            bad = bad_operation(single.failed, single.compiler, forward=False)
-        # On its own gradients, this worker would make another update, so an operation found there is not the cause.
-        if single is None or bad is None or bad.scope.phase == "update":
-            text = f"`{state}` is not finite after the update of step {step}"
-            origin = self.session.agree_on_origin(NonFiniteOrigin(text, None, is_known=False))
-        else:
-            text = failure_text(bad, step, single.compiler)
-            origin = self.session.agree_on_origin(NonFiniteOrigin(text, bad.scope.location, is_known=True))
-        own = self._save_own_capsule(single, bad) if origin.is_own and single is not None else None
-        notes, hint = self._gather_first_report(own)
+            bad = bad_operation(single.failed, single.compiler, forward=error.state is None)
+            # With its own gradients, one of several workers makes another update, so operations there are no cause.
+            bad = None if bad is not None and bad.scope.phase == "update" and self.session.joint_steps else bad
+        origin = self._origin_of(error, failed, single, bad)
+        own: tuple[list[str], str] | None = None
+        if single is not None and origin.is_own:
+            notes = operand_notes(bad) if bad is not None else []
+            own = [*self._save_capsule(single), *notes], likely_fix(bad)
+        reports = [report for report in self._of_workers(own) if report is not None]
+        notes, hint = reports[0] if reports else ([self._missing_capsule(failed)], likely_fix(None))
         return NonFiniteReport(origin.description, origin.location, notes, hint)
 
-    def _report_loss(self, error: NonFiniteLoss) -> NonFiniteReport:
-        """Report the layer or the state that an error names. Collective if the workers share the step.
+    def _on_one_worker(self, failed: FailedCall | None) -> SingleCall | None:
+        """Return a failed call as one of a training on one worker, if that is possible.
 
-        Writes a capsule of one of several workers, if its own part of the loss was the first that is not finite.
+        Collective if the workers share the step.
         """
-        origin = self.session.agree_on_origin(_origin_of(error))
-        message = f"the loss is not finite at step {self.progress.step + 1}: {origin.description}"
-        if self.session.alone:
-            return NonFiniteReport(message, origin.location, [], likely_fix(None))
-        failed = self.stepper.calls.failed_call(error) if origin.is_own and error.state is None else None
-        single = on_one_worker(failed, self.spec, self.compiler) if failed is not None else None
-        own = None
-        if single is not None:
-            own = self._save_own_capsule(single, bad_operation(single.failed, single.compiler, forward=True))
-        notes, hint = self._gather_first_report(own)
-        return NonFiniteReport(message, origin.location, notes, hint)
+        if self.session.alone and not self.compiler.distribution.accumulates:
+            return None if failed is None else SingleCall(failed, self.spec, self.compiler)
+        full = self.session.full_states(self.compiler)
+        return None if failed is None else on_one_worker(failed, full, self.spec, self.compiler)
 
-    def _save_own_capsule(self, single: SingleCall, bad: BadOperation | None) -> tuple[list[str], str]:
-        """Write a capsule of a call of one of several workers; return notes and the hint."""
-        notes = operand_notes(bad) if bad is not None else []
-        notes += self._save_capsule(single.failed, single.spec, single.compiler, self.session.rank)
-        return notes, likely_fix(bad)
+    def _origin_of(
+        self, error: NonFiniteLoss, failed: FailedCall | None, single: SingleCall | None, bad: BadOperation | None
+    ) -> NonFiniteOrigin:
+        """Return the first operation that is not finite: that of the reference kernels, or else of those of the device.
 
-    def _gather_first_report(self, own: tuple[list[str], str] | None) -> tuple[list[str], str]:
-        """Return notes and hint of the first worker that has some, to all workers that share the step."""
-        by_rank = self.session.gather(own) if self.session.joint_steps else [own]
-        return next(((notes, hint) for notes, hint in filter(None, by_rank)), ([], likely_fix(None)))
+        Collective if the workers share the step.
+        """
+        if not any(self._of_workers(bad is not None)):
+            origin = device_origin(error, self.progress.step + 1, failed)
+        elif bad is None or single is None:
+            origin = NonFiniteOrigin("", None, is_known=False, is_own=False)
+        else:
+            text = failure_text(bad, single.failed.call.step + 1, single.compiler)
+            origin = NonFiniteOrigin(text, bad.scope.location, is_known=True)
+        return self.session.agree_on_origin(origin)
 
-    def _save_capsule(
-        self, failed: FailedCall, spec: TrainSpec, compiler: Compiler, worker: int | None = None
-    ) -> list[str]:
+    def _missing_capsule(self, failed: FailedCall | None) -> str:
+        """Return the note on why there is no capsule."""
+        reason = self.stepper.calls.unknown_reason if failed is None else None
+        reason = reason or "one process can't repeat an update by the gradients of several workers"
+        return f"no capsule of this step was written: {reason}"
+
+    def _save_capsule(self, single: SingleCall) -> list[str]:
         """Write a capsule of a failed step; return the note on it, or on why it could not be written."""
-        path = self.folder.capsule(failed.call.step + 1, worker)
+        worker = self.session.rank if self.session.training_share.count > 1 else None
+        path = self.folder.capsule(single.failed.call.step + 1, worker)
         try:
-            save_capsule(path, failed, spec, compiler)
+            save_capsule(path, single)
         except (NetspecError, OSError) as error:  # the first error is the one to report
             return [f"no capsule of this step was written: {error}"]
         return [f"`{command('replay', path)}` repeats this step" + ("" if worker is None else f" of worker {worker}")]
 
 
-def _origin_of(error: NonFiniteLoss) -> NonFiniteOrigin:
-    """Describe the layer or the state that an error names."""
+def device_origin(error: NonFiniteLoss, step: int, failed: FailedCall | None) -> NonFiniteOrigin:
+    """Describe the layer or the state that an error of step `step` names; `failed` left a state that is not finite."""
+    location = error.node.scope.location if error.node is not None else None
+    message = f"the loss is not finite at step {step}"
+    if error.state is not None and failed is not None:
+        message = f"`{error.state}` is not finite after the update of step {failed.call.step + 1}"
+        return NonFiniteOrigin(message, None, is_known=False)
     if error.state is not None:
-        description = f"`{error.state}` was already not finite before it"
-    elif layers := _layers_of(error):
+        return NonFiniteOrigin(f"{message}: `{error.state}` was already not finite before it", None, is_known=False)
+    if layers := _layers_of(error):
         named = [f"`{name}` ({kind})" for name, kind in layers.items()]
         description = f"first in layer {named[0]}"
         if len(named) > 1:
             description = f"first in one of the layers {', '.join(named)}"
     else:
         description = "in the sum of the losses"
-    location = error.node.scope.location if error.node is not None else None
-    return NonFiniteOrigin(description, location, error.state is not None or error.node is not None)
+    return NonFiniteOrigin(f"{message}: {description}", location, error.node is not None)
 
 
 def _layers_of(error: NonFiniteLoss) -> dict[str, str]:

@@ -17,6 +17,7 @@ from netspec.backends.launcher_env import is_launched_job
 from netspec.backends.process_group import world
 from netspec.data.sharding import Share
 from netspec.errors import Location, RunError
+from netspec.training.call_record import CallRecord
 from netspec.training.stepper import Stepper
 
 if TYPE_CHECKING:
@@ -185,6 +186,10 @@ class Session(Protocol):
         """Return the scheduled values of this worker's update, for those of the training. Not collective."""
         ...
 
+    def sends_states(self, step: int) -> bool:
+        """Return whether `after_step` sends states of this worker after the step `step`. Not collective."""
+        ...
+
     def after_step(self, step: int, compiler: Compiler) -> None:
         """Exchange states with other workers after the step `step`, counted from 1, as the strategy requires."""
         ...
@@ -199,6 +204,10 @@ class Session(Protocol):
 
     def synchronized_view(self, compiler: Compiler) -> AbstractContextManager[None]:
         """Give all workers the same full states while the block evaluates or saves them."""
+        ...
+
+    def full_states(self, compiler: Compiler) -> Mapping[str, Any]:
+        """Return the full parameters and statistics of which this worker has only a part, or none, by name."""
         ...
 
     def gather_states(self, compiler: Compiler) -> GatheredStates:
@@ -320,11 +329,15 @@ class LocalSession:
 
     def stepper(self, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Stepper:
         """Return a stepper for one worker."""
-        return Stepper(spec, compiler, loader, keep_states=True)
+        return Stepper(spec, compiler, loader, calls=CallRecord(compiler))
 
     def scheduled(self, rates: Mapping[str, float]) -> Mapping[str, float]:
         """Return the values as they are."""
         return rates
+
+    def sends_states(self, step: int) -> bool:
+        """Return False: nothing is sent."""
+        return False
 
     def after_step(self, step: int, compiler: Compiler) -> None:
         """Return at once."""
@@ -340,6 +353,10 @@ class LocalSession:
     def synchronized_view(self, compiler: Compiler) -> AbstractContextManager[None]:
         """Change nothing: this worker has all states."""
         return nullcontext()
+
+    def full_states(self, compiler: Compiler) -> Mapping[str, Any]:
+        """Return nothing: this worker has all states in full."""
+        return {}
 
     def gather_states(self, compiler: Compiler) -> GatheredStates:
         """Return nothing: there are no other workers."""

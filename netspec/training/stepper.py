@@ -61,12 +61,13 @@ class Stepper:
         compiler: Compiler,
         loader: Loader,
         *,
+        calls: CallRecord | None = None,
         stage: Callable[[int], int | None] = lambda step: None,
         restarts: bool = False,
-        keep_states: bool = False,
     ) -> None:
-        """`stage` returns the compiled variant for a step, None for the last variant. `keep_states` as in `CallRecord`.
+        """`stage` returns the compiled variant for a step, None for the last variant.
 
+        `calls` records the calls of programs; by default, it can't repeat them.
         `restarts`: a failed step of several batches starts again from its first batch, because a worker does not have
         the gradients of the others and can't continue it alone. Raises `InputError` if the solver needs the whole
         training set in a step and `accumulate` gives it less.
@@ -91,7 +92,9 @@ class Stepper:
         """Their values before the current step."""
         self._before: int | None = None
         """Version of the states that a failing step leaves unchanged."""
-        self.calls = CallRecord(compiler, keep_states=keep_states and not isinstance(spec.solver, LBFGS))
+        if calls is None or isinstance(spec.solver, LBFGS):
+            calls = CallRecord(compiler, no_copy_reason="steps are not recorded")
+        self.calls = calls
         """The last calls of programs."""
         self._held: list[Batch] = []
         """The batches of the current epoch so far, for a full-batch solver."""

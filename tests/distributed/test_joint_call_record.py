@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -16,7 +17,7 @@ import netspec
 from netspec.compile import Compiler, ProgramKind
 from netspec.distributed import joint_call_record
 from netspec.distributed.joint_call_record import JointCallRecord, calls_between_copies
-from netspec.exchange.formats.native.hdf5 import read_checkpoint
+from netspec.exchange.formats.native.hdf5 import read_capsule, read_checkpoint
 from netspec.schema.load import load_train
 from netspec.solvers.base import SolverSpec
 from netspec.training.call_record import ProgramCall
@@ -60,6 +61,116 @@ def test_a_gradient_that_is_not_finite_is_reported_with_its_worker(
     (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
     assert checkpoint.name == "step-00000002.h5"
     assert all(np.isfinite(array).all() for array in read_checkpoint(checkpoint).states.values())
+
+
+JOINT: dict[str, dict[str, Any]] = {
+    "fixed": {"strategy": "all_reduce", "deterministic": True},
+    "sharded": {"strategy": "sharded_optimizer"},
+    "split": {"strategy": "model", "layers": {"fc1": "columns"}},
+    "first_stage": {"strategy": "pipeline", "micro_batches": 2, "cuts": ["drop"]},
+    "second_stage": {"strategy": "pipeline", "micro_batches": 2, "cuts": ["root"]},
+}
+"""Strategies whose workers compute each step together."""
+
+
+def with_fault(training: dict[str, Any], fault: str, strategy: dict[str, Any], accumulate: int = 1) -> dict[str, Any]:
+    """Return a training whose third batch has a loss or a gradient that is not finite."""
+    changed = copy.deepcopy(training) | {"parallel": strategy}
+    changed["train"]["accumulate"] = accumulate
+    if fault == "loss":
+        changed["net"]["layers"][1]["expr"] = "log(x * x)"
+    return changed
+
+
+def check_capsule(run: Path, error: str, step: int, *, loss: bool) -> None:
+    """Check the message, the checkpoint, and that the only capsule is replayed with the same bits."""
+    tensor = "the loss" if loss else "the gradient of `fc1/kernel`"
+    assert f"{tensor} is not finite at step {step}: first in" in error
+    (path,) = run.glob("capsule-*.h5")
+    assert f"replay {path}` repeats this step" in error
+    replay = netspec.replay(path)
+    assert replay.identical
+    assert not replay.differences
+    assert replay.step == step
+    assert BAD_SAMPLE in replay.samples
+    assert replay.bad is not None
+    assert (replay.bad.node.op.name, replay.bad.scope.layer) == ("Log" if loss else "Div", "root")
+    for checkpoint in (run / "checkpoints").iterdir():
+        assert all(np.isfinite(array).all() for array in read_checkpoint(checkpoint).states.values())
+
+
+@pytest.mark.slow
+def test_workers_that_compute_steps_together_write_a_capsule(
+    training: dict[str, Any], tmp_path: Path, jobs: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    runs = {
+        f"{name}-{fault}-{accumulate}": (with_fault(training, fault, strategy, accumulate), 4 - accumulate)
+        for name, strategy in {**JOINT, "reduce": {"strategy": "all_reduce"}}.items()
+        for fault in ("loss", "gradient") for accumulate in (1, 2) if accumulate == 1 or "stage" not in name
+    }  # fmt: skip
+    listed = [
+        {"spec": spec, "run_dir": str(tmp_path / name), "device": "reference"} for name, (spec, _) in runs.items()
+    ]
+    errors = trainings(jobs, 2, listed, tmp_path)
+    for name, (_, step) in runs.items():
+        check_capsule(tmp_path / name, errors[name], step, loss="loss" in name)
+        assert (tmp_path / name / f"checkpoints/step-{step - 1:08}.h5").is_file()
+    capsule = read_capsule(tmp_path / "second_stage-gradient-1" / "capsule-00000003.h5")
+    alone = read_capsule(tmp_path / "sharded-gradient-1" / "capsule-00000003-worker-1.h5")
+    for name in ("fc1/kernel", "out/kernel", "out/bias"):
+        assert np.allclose(capsule.states[name], alone.states[name], atol=1e-5), "the parameters of all stages"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"strategy": "local_sgd", "every": 3}, {"strategy": "elastic_averaging", "every": 2},
+        {"strategy": "parameter_server", "servers": 1},
+        {"strategy": "parameter_server", "servers": 1, "mode": "asynchronous", "push_every": 2, "fetch_every": 2},
+    ],
+    ids=["local_sgd", "elastic_averaging", "synchronous_server", "asynchronous_server"],
+)  # fmt: skip
+def test_workers_with_steps_of_their_own_write_a_capsule(
+    training: dict[str, Any], tmp_path: Path, jobs: Any, monkeypatch: pytest.MonkeyPatch,
+    strategy: dict[str, Any], accumulate: int,
+) -> None:  # fmt: skip
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    spec = with_fault(training, "gradient", strategy, accumulate)
+    (tmp_path / "train.yaml").write_text(json.dumps(spec))
+    run = tmp_path / "run"
+    job = jobs.train(tmp_path / "train.yaml", "--run-dir", run, "--device", "reference", "--workers", 2)
+    assert job.end() == 1
+    check_capsule(run, job.err, 4 - accumulate, loss=False)
+
+
+@pytest.mark.slow
+def test_workers_with_weights_in_shared_memory_say_why_there_is_no_capsule(
+    training: dict[str, Any], tmp_path: Path, jobs: Any
+) -> None:
+    (tmp_path / "train.yaml").write_text(json.dumps(with_fault(training, "gradient", {"strategy": "hogwild"})))
+    run = tmp_path / "run"
+    job = jobs.train(tmp_path / "train.yaml", "--run-dir", run, "--device", "reference", "--workers", 2)
+    assert job.end() == 1
+    assert "no capsule of this step was written: workers of `hogwild` change each other's weights" in job.err
+    assert not [*run.glob("checkpoints/*")], "these weights are of no use"
+
+
+@pytest.mark.slow
+def test_an_update_that_overflows_says_why_there_is_no_capsule(
+    training: dict[str, Any], tmp_path: Path, jobs: Callable[..., Any]
+) -> None:
+    training["solver"] = {"type": "SGD", "learning_rate": 1e38}
+    training["data"]["train"]["path"] = str(tmp_path / "large.npz")
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(64, 4)).astype(np.float32), np.full((64, 1), 1e3, np.float32)
+    np.savez(tmp_path / "large.npz", x=x, y=y)
+    errors = trainings(jobs, 2, [{"spec": training, "run_dir": str(tmp_path / "run")}], tmp_path)
+    assert "is not finite after the update of step 1" in errors["run"]
+    assert "one process can't repeat an update by the gradients of several workers" in errors["run"]
+    assert not [*(tmp_path / "run").glob("capsule-*")]
 
 
 def test_copies_are_made_after_the_same_number_of_calls(

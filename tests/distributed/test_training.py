@@ -312,7 +312,7 @@ def test_damaged_samples_are_counted_over_all_workers(trained, jobs) -> None:
 
 def test_non_finite_loss_is_reported_with_its_worker(trained, jobs) -> None:
     runs, errors = trained(2, jobs)
-    assert "the loss is not finite at step 2: first in layer `sparse_categorical_crossentropy`" in errors["huge"]
+    assert "the loss is not finite at step 2: first in loss `sparse_categorical_crossentropy`" in errors["huge"]
     assert "(worker 0)" in errors["huge"]
     assert "repeats this step of worker 0" in errors["huge"]
     (capsule,) = (runs / "huge").glob("capsule-*.h5")

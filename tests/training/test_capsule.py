@@ -156,6 +156,33 @@ def test_steps_of_several_batches_name_the_batch(training: dict[str, Any]) -> No
     replay = netspec.replay("run/capsule-00000002.h5")
     assert replay.identical
     assert replay.samples == tuple(range(16, 24))
+    (path,) = Path("run/checkpoints").iterdir()
+    assert path.name == "step-00000001.h5"
+    training["train"]["max_steps"] = 1
+    before = netspec.train(training, run_dir="before", device="reference")
+    states = read_checkpoint(path).states
+    assert all(states[name].tobytes() == array.tobytes() for name, array in read_weights(before.weights).arrays.items())
+
+
+@pytest.mark.parametrize("fault", ["gradient", "loss"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_deterministic_training_names_the_part_of_the_batch(
+    training: dict[str, Any], fault: str, accumulate: int
+) -> None:
+    training["parallel"] = {"strategy": "all_reduce", "deterministic": True, "shards": 4}
+    training["train"]["accumulate"] = accumulate
+    if fault == "loss":
+        training["net"]["layers"][1]["expr"] = "log(x * x)"
+    step = 3 if accumulate == 1 else 2
+    assert f"is not finite at step {step}: first in" in failure(training).message
+    replay = netspec.replay(f"run/capsule-{step:08}.h5")
+    assert replay.identical
+    assert replay.samples == (20, 21)
+    assert replay.bad is not None
+    assert replay.bad.scope.layer == "root"
+    (checkpoint,) = Path("run/checkpoints").iterdir()
+    assert checkpoint.name == f"step-{step - 1:08}.h5"
+    assert all(np.isfinite(array).all() for array in read_checkpoint(checkpoint).states.values())
 
 
 def test_weights_that_a_callback_assigns_are_no_failed_step(training: dict[str, Any]) -> None:
@@ -164,7 +191,9 @@ def test_weights_that_a_callback_assigns_are_no_failed_step(training: dict[str, 
             if training.step == 1:
                 training.parameters["out/bias"] = np.full(1, np.nan, np.float32)
 
-    assert "`out/bias` was already not finite before it" in failure(training, callbacks=[Spoil()]).message
+    problem = failure(training, callbacks=[Spoil()])
+    assert "`out/bias` was already not finite before it" in problem.message
+    assert not [*Path("run").glob("checkpoints/*")], "these weights are of no use"
 
 
 def test_a_loss_names_the_layer_and_the_likely_reason(training: dict[str, Any]) -> None:
@@ -266,4 +295,16 @@ def test_states_are_copied_up_to_a_part_of_the_memory(
     training: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_record, "machine_memory", lambda: 0)
-    assert "already not finite before it" in failure(training).message
+    problem = failure(training)
+    assert "already not finite before it" in problem.message
+    assert any("no capsule" in note and "more than 12.5% of this host's memory" in note for note in problem.notes)
+    assert not [*Path("run").glob("checkpoints/*")], "these weights are of no use"
+
+
+def test_a_device_that_runs_ahead_says_how_to_get_a_capsule(
+    training: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuDevice, "runs_ahead", True)
+    problem = failure(training)
+    assert "already not finite before it" in problem.message
+    assert any("no capsule" in note and "`--device cpu --resume` writes one" in note for note in problem.notes)
