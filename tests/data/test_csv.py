@@ -104,6 +104,9 @@ def test_missing_values_can_be_replaced_by_a_number(tmp_path):
         ("classes", "a,b\n1,setosa\n2,sitosa\n3,\n", {"label": "b", "classes": ["setosa", "virginica"]}),
         ("labels", "a,b\n1,0\n2,1O\n3,?\n", {"label": "b"}),
         ("quotes", 'a,b\n1,2\n"3,4\n', {}),
+        ("carriage return", "a,b\n1,2\n3,4\r5,6\n", {}),
+        ("carriage returns alone", "a,b\r1,2\r3,4\r", {}),
+        ("carriage returns alone", '"a","b"\r1,2\r', {}),
         ("header", "1,2\n3,4\n", {"header": False, "columns": ["a", 3], "label": 2}),
         ("twice", "a,a\n3,4\n", {"columns": ["a"]}),
         ("empty", "", {}),
@@ -320,6 +323,18 @@ ERRORS = {
   got: '?'
   requested at ./train.yaml:3:7
 2 errors""",
+    "carriage return": """\
+./some.csv:3:1: error: this row cannot be read
+  3 | 3,4\\r5,6
+    | ^
+  expected: cells in matching quotes, of at most 1,048,576 characters
+  got: a carriage return outside of quotes
+  requested at ./train.yaml:3:7""",
+    "carriage returns alone": """\
+./train.yaml:3:7: error: the lines of ./some.csv end with carriage returns alone
+  at: path
+  expected: lines that end with line feeds
+  hint: convert it: `tr '\\r' '\\n' < some.csv > new.csv`""",
     "quotes": """\
 ./some.csv:3:1: error: this row cannot be read
   3 | "3,4

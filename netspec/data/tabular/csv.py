@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shlex
 from array import array
 from bisect import bisect_right
 from collections import Counter
@@ -142,6 +143,11 @@ def has_text_content(path: Path) -> bool:
             return kind_of_file(file.read(64)) == "a text file"
     except OSError:
         return False
+
+
+def has_carriage_returns_alone(head: bytes) -> bool:
+    """Return whether lines of a file that begins so end with carriage returns instead of line feeds."""
+    return b"\r" in head.strip() and not {*b"\n\0"} & {*head}
 
 
 def likely_delimiter(path: Path) -> str:
@@ -341,13 +347,20 @@ class TextFile:
         )
 
     def _unreadable(self, line: int, error: csv.Error) -> Problem:
+        with self._opened() as file:
+            if has_carriage_returns_alone(file.read(HEAD)):
+                message = f"the lines of {self.path} end with carriage returns alone"
+                return Problem(
+                    message, expected="lines that end with line feeds",
+                    hint=f"convert it: `tr '\\r' '\\n' < {shlex.quote(self.path.name)} > new.csv`",
+                )  # fmt: skip
         text = self._text_of(line)
         hint = "`quotes: false` takes quotation marks as they are" if '"' in text else None
         return Problem(
             "this row cannot be read",
             Location(str(self.path), line, 1, text),
             expected=f"cells in matching quotes, of at most {LONGEST:,} characters",
-            got=str(error),
+            got="a carriage return outside of quotes" if str(error).startswith("new-line") else str(error),
             hint=hint,
         )
 
@@ -383,7 +396,8 @@ class TextFile:
             else:
                 file.seek(offset)
             raw = file.readline()
-        return raw.removeprefix(b"\xef\xbb\xbf").decode(self._options.encoding, "replace").rstrip("\r\n")
+        text = raw.removeprefix(b"\xef\xbb\xbf").decode(self._options.encoding, "replace").rstrip("\r\n")
+        return text.replace("\r", "\\r")  # a terminal would overwrite the line
 
     def describe(self, row: int) -> str:
         starts, lines = self._breaks

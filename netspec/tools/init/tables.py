@@ -14,7 +14,7 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from netspec.data.tabular.csv import HEAD, most_regular_delimiter
+from netspec.data.tabular.csv import HEAD, has_carriage_returns_alone, most_regular_delimiter
 from netspec.data.tabular.number_format import PLAIN
 from netspec.data.tabular.source import MISSING_VALUES
 from netspec.errors import InputError, counted, did_you_mean, format_digits, kind_of_file, listing
@@ -258,7 +258,7 @@ def _refuse_other_files(path: Path, head: bytes) -> None:
         kind, hint = "a spreadsheet", "save the sheet as CSV"
     elif kind == "text in UTF-16":
         hint = "convert it to UTF-8"
-    elif b"\r" in head.strip() and not {*b"\n\0"} & {*head}:
+    elif has_carriage_returns_alone(head):
         kind, hint = "text whose lines end with carriage returns alone", "convert it by `tr '\\r' '\\n'`"
     elif b"\0" not in head:
         return
