@@ -20,7 +20,7 @@ from netspec.data.loader import Loader, open_loader
 from netspec.data.readers.decode import ImageDecoder
 from netspec.data.sources.image_folder import ImageFileSource
 from netspec.data.tabular.encodings import NumberEncoding
-from netspec.data.tabular.row_times import TIME_STEPS
+from netspec.data.tabular.row_times import TIME_STEPS, UsualSteps
 from netspec.data.tabular.source import TableSource
 from netspec.data.text.tokenizers.base import TOKENIZER
 from netspec.data.transforms.resizing import Resizing
@@ -143,8 +143,8 @@ class DeployedModel:
     """The inputs that take the tokens of texts."""
     raw_samples: Sequence[Mapping[str, Array]] = ()
     """The samples as inputs of the exported model, in parts; none if it takes the inputs of the graph."""
-    time_steps: tuple[float, ...] = ()
-    """The shortest and the longest usual step between rows of a time series, if they are known."""
+    time_steps: UsualSteps | None = None
+    """The usual steps between rows of a time series, if they are known."""
 
     @cached_property
     def output_names(self) -> dict[str, str]:
@@ -336,7 +336,7 @@ def deployed_model(
     classes = {name: decoder.classes for name, decoder in decoders.items() if decoder.classes}
     left_out = (*encoded, *_not_inside(inputs, decoders))
     remarks = () if columns is None else tuple(columns.remarks)
-    time_steps = tuple(learned.source.get(TIME_STEPS, ()))
+    time_steps = UsualSteps(*learned_steps) if (learned_steps := learned.source.get(TIME_STEPS)) else None
     return DeployedModel(
         model, inputs, steps, classes, samples, decoders, left_out, remarks, columns, texts, raw, time_steps
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from netspec.data.tabular.csv import LONGEST
 from netspec.data.tabular.encodings import CategoricalEncoding, ColumnEncoding, DateEncoding, NumberEncoding
 from netspec.data.tabular.numeric_reader import BOOLEANS, FLOAT32_MAX
-from netspec.data.tabular.row_times import MAX_STEP_RATIO
+from netspec.data.tabular.row_times import EVERY_DAY, MAX_STEP_RATIO, UsualSteps
 from netspec.tools.text_vocabulary import TextInput
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class ScriptTable:
     """Column of the time of a row, which a file may lack, for samples of several rows."""
     time_format: str | None = None
     """Format of the times, in the notation of `strptime`; None for numbers and ISO 8601."""
-    time_steps: Sequence[float] = ()
-    """The shortest and the longest usual step between rows in the training, if they are known."""
+    time_steps: UsualSteps | None = None
+    """The usual steps between rows in the training, if they are known."""
 
     @property
     def encodings(self) -> Mapping[str, ColumnEncoding]:
@@ -282,9 +282,12 @@ class ScriptTable:
         yield "        step = times[number] - times[number - 1]"
         yield "        if step < 0:"
         yield '            raise ValueError(f"row {number + 1} is earlier than the row before: sort by {column}")'
-        if not self.time_steps:
+        if self.time_steps is None:
             return
-        shortest, longest = self.time_steps[0] / MAX_STEP_RATIO, self.time_steps[1] * MAX_STEP_RATIO
+        if self.time_steps.weekdays != EVERY_DAY:  # 1970 began on a Thursday
+            days = "range(int(times[number - 1] // 86400), int(times[number] // 86400))"
+            yield f"        step -= 86400 * sum({self.time_steps.weekdays!r}[(day + 3) % 7] == '0' for day in {days})"
+        shortest, longest = self.time_steps.shortest / MAX_STEP_RATIO, self.time_steps.longest * MAX_STEP_RATIO
         yield f"        if not {shortest!r} <= step <= {longest!r}:"
         yield "            unusual.append(number + 1)"
         yield "    if unusual:"

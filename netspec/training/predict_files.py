@@ -25,7 +25,7 @@ from netspec.data.tabular.cells import TextCells
 from netspec.data.tabular.csv import TextFile
 from netspec.data.tabular.number_format import PLAIN
 from netspec.data.tabular.row_errors import describe_missing, describe_unknown
-from netspec.data.tabular.row_times import TIME_STEPS
+from netspec.data.tabular.row_times import TIME_STEPS, UsualSteps
 from netspec.data.tabular.source import TableSource
 from netspec.data.tabular.table_format import open_by_content
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
@@ -188,7 +188,8 @@ class FilePreparation:
         times = loader.row_times
         if times is None or not isinstance(source, TableSource) or source.windows is None:
             return ()
-        usual = self.learned.source.get(TIME_STEPS) or times.usual_steps()  # older runs do not have them
+        steps = self.learned.source.get(TIME_STEPS)
+        usual = UsualSteps(*steps) if steps else times.usual_steps  # older runs do not have them
         last = int(loader.identify(loader.samples - 1)[1]) - 1
         sentences = times.describe_unusual(usual), times.describe_forecast(last, source.windows.horizon, usual)
         title = "" if path is None else f"{path}: "

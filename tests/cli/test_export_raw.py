@@ -782,6 +782,19 @@ def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, tmp_path,
     assert script_error("new.csv") == "error: new.csv: row 2 is earlier than the row before: sort by day"
 
 
+def test_the_script_of_a_forecast_knows_the_days_of_the_week_without_rows(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    days = [date(2024, 1, 1) + timedelta(index) for index in range(84) if index % 7 < 5]
+    rows = [f"{day},{9 + index % 5},{100 + index % 7}" for index, day in enumerate(days)]
+    Path("sales.csv").write_text("\n".join(["day,price,sold", *rows]) + "\n")
+    trained(netspec, FORECAST.replace("HORIZON", "2").replace("UNITS", "2").replace("GROUP", ""))
+    exported(netspec)
+    Path("new.csv").write_text("\n".join(["day,price,sold", *rows[:12]]) + "\n")
+    assert script_notes("new.csv") == []
+    Path("new.csv").write_text("\n".join(["day,price,sold", *rows[:7], *rows[8:12]]) + "\n")
+    assert script_notes("new.csv") == ["note: steps in `day` are unlike those of the training, the first before row 8"]
+
+
 def test_the_script_reads_times_and_dates_of_parquet_files(netspec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     days = [date(2024, 1, 1) + timedelta(index) for index in range(60)]

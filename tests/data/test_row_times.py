@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import netspec
-from netspec.data.tabular.row_times import RowTimes
+from netspec.data.tabular.row_times import RowTimes, UsualSteps
 from netspec.data.timestamps import moment_of
 from netspec.errors import InputError
 
@@ -92,6 +92,46 @@ def test_steps_unlike_those_of_the_training_are_reported(run: str) -> None:
     assert predicted(run, [10, 10, 11, 12, 13]).time_notes[0].startswith("1 step in `day` is unlike those")
 
 
+MONDAY = 4
+"""The first Monday of 2026, counted from its first day."""
+WORKDAYS = [MONDAY + 7 * week + day for week in range(12) for day in range(5)]
+
+
+def test_days_of_the_week_without_rows_are_no_unusual_steps(run: str) -> None:
+    Path("sales.csv").write_text(lines(WORKDAYS))
+    netspec.train("train.yaml", run_dir="workdays", device="reference")
+    (forecast,) = predicted("workdays", WORKDAYS[:10]).time_notes
+    assert forecast == "the 2 predictions after row 10 (16.01.2026) are for 19.01.2026 to 20.01.2026"
+    wednesday = WORKDAYS[7]
+    gap, _ = predicted("workdays", [day for day in WORKDAYS[:10] if day != wednesday]).time_notes
+    assert gap == (
+        "1 step in `day` is unlike those of the training (1 day, not counting Saturdays and Sundays), the first before "
+        "row 8 (13.01.2026 to 15.01.2026): predictions treat these rows as neighbors"
+    )
+    saturday, _ = predicted("workdays", sorted([*WORKDAYS[:10], MONDAY + 5])).time_notes
+    assert "before row 7 (10.01.2026 to 12.01.2026)" in saturday
+
+
+@pytest.mark.parametrize(
+    ("hours", "weekdays", "usual"),
+    [
+        ([24 * day for day in WORKDAYS], "1111100", (24, 24)),
+        ([24 * day for day in [*WORKDAYS[:31], *WORKDAYS[32:41], *WORKDAYS[42:]]], "1111100", (24, 48)),
+        ([24 * day + hour for day in WORKDAYS for hour in range(9, 18)], "1111100", (1, 16)),
+        ([24 * (MONDAY + 7 * week + day) for week in range(8) for day in (0, 2, 4)], "1010100", (24, 24)),
+        ([24 * (MONDAY + 7 * week) for week in range(20)], "1111111", (168, 168)),
+        ([24 * day for day in WORKDAYS[:15]], "1111111", (24, 72)),  # too few weeks
+        ([24 * (MONDAY + 7 * week + day) for week in range(8) for day in (0, 1, 4 + week % 2)], "1111111", (24, 96)),
+        ([24 * day for day in range(60)], "1111111", (24, 24)),
+    ],
+)
+def test_days_of_the_week_that_regularly_have_no_rows(hours: list[int], weekdays: str, usual: tuple[int, int]) -> None:
+    values = np.datetime64("2026-01-01T00", "us") + np.array(hours) * np.timedelta64(1, "h")
+    times = RowTimes("time", values, values)
+    assert times.usual_steps == UsualSteps(3600.0 * usual[0], 3600.0 * usual[1], weekdays)
+    assert times.describe_unusual(times.usual_steps) == ""
+
+
 def test_files_need_no_times_and_data_frames_have_their_own_dates(run: str) -> None:
     Path("bare.csv").write_text("sales\n1\n2\n3\n4\n")
     bare = netspec.predict(run, "bare.csv", device="reference")
@@ -134,26 +174,26 @@ def test_times_of_a_forecast(cells: list[str], next_times: str) -> None:
     is_year = len(cells[0]) == 4
     values = np.array([float(cell) if is_year else moment_of(cell) for cell in cells])
     times = RowTimes("time", values, np.array(cells))
-    sentence = times.describe_forecast(len(cells) - 1, 2, times.usual_steps())
+    sentence = times.describe_forecast(len(cells) - 1, 2, times.usual_steps)
     assert sentence.partition(" are for ")[2] == next_times
 
 
 def test_the_rarest_steps_of_the_training_are_not_usual() -> None:
     days = np.delete(np.arange(200), [50, 51, 52])
     times = RowTimes("day", days.astype(float), days.astype(str))
-    assert times.usual_steps() == [1.0, 1.0]
-    assert "before row 51 (49 to 53)" in times.describe_unusual([1.0, 1.0])
+    assert times.usual_steps == UsualSteps(1.0, 1.0)
+    assert "before row 51 (49 to 53)" in times.describe_unusual(UsualSteps(1.0, 1.0))
     series = RowTimes("day", np.array([1.0, 2, 1, 2]), np.array(["1", "2", "1", "2"]), groups=np.array([0, 0, 1, 1]))
     series.check_order("a.csv")
-    assert series.usual_steps() == [1.0, 1.0]
+    assert series.usual_steps == UsualSteps(1.0, 1.0)
 
 
 def test_rows_with_equal_times_are_usual_if_the_training_has_them() -> None:
     days = np.repeat(np.arange(20.0), 3)
     times = RowTimes("day", days, days.astype(str))
-    assert times.usual_steps() == [0.0, 1.0]
-    assert times.describe_unusual(times.usual_steps()) == ""
-    assert times.describe_forecast(59, 2, times.usual_steps()) == ""
+    assert times.usual_steps == UsualSteps(0.0, 1.0)
+    assert times.describe_unusual(times.usual_steps) == ""
+    assert times.describe_forecast(59, 2, times.usual_steps) == ""
 
 
 @pytest.mark.parametrize(("hour", "text"), [(0, "2026-02-01"), (6, "2026-02-01T06:00:00")])

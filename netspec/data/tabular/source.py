@@ -301,7 +301,8 @@ class TableSource(Source):
             groups = groups_of_windows(self, self.opened_file())
             times = times_of_windows(self, self.opened_file(), groups, file.title)
             rows = rows_of_part(self, self.opened_file(), times)
-            steps = {} if times is None else {TIME_STEPS: times.usual_steps()}
+            usual = None if times is None else times.usual_steps
+            steps = {} if usual is None else {TIME_STEPS: usual.as_learned()}
             history = rows is not None and self.windows is not None and self.split_name != "train"
             table, rows_of = open_table(
                 file,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import numpy as np
+
+from netspec.data.tabular.row_times import RowTimes
 from netspec.errors import InputError, counted
 from netspec.tools.init.column_survey import ColumnSurvey
 from netspec.tools.init.files import (
@@ -156,10 +158,11 @@ def _order(path: Path, survey: TableSurvey, label: ColumnSurvey) -> RowOrder:
             if series is None and group is None and time.is_date and _duplicates(moments) < MAX_DUPLICATES:
                 series = _series(keys, moments, repeated=True)
             if series is not None:
-                steps = [later - earlier for values in series for earlier, later in pairwise(values)]
-                step = median(steps) if time.is_date else 0.0
-                notes = _irregular(time, keys, groups[time.name], moments, median(steps))
-                return RowOrder(time.name, group, max(map(len, series)), *_season(step), step, time.date_format, notes)
+                row_times = _row_times(time, groups[time.name], moments, keys)
+                step = row_times.median_step if time.is_date else 0.0
+                season = _season(step, row_times.weekdays.count("1"))
+                notes = _irregular(row_times)
+                return RowOrder(time.name, group, max(map(len, series)), *season, step, time.date_format, notes)
     problem = f"the rows of {path} are not in chronological order"
     if not times:
         raise InputError(problem, expected="a time column: dates, or numbers that increase from row to row")
@@ -215,33 +218,39 @@ def _series(keys: Sequence[str], moments: Sequence[float], *, repeated: bool = F
     return runs if max(map(len, runs), default=0) > 1 else None
 
 
-def _irregular(
-    time: ColumnSurvey, keys: Sequence[str], cells: Sequence[str], moments: Sequence[float], step: float
-) -> list[str]:
+def _row_times(time: ColumnSurvey, cells: Sequence[str], moments: Sequence[float], keys: Sequence[str]) -> RowTimes:
+    """Return the times of rows in chronological order within each series, which `keys` name."""
+    values = np.array(moments)
+    values = (values * 1e6).round().astype("datetime64[us]") if time.is_date else values
+    return RowTimes(time.name, values, np.array(cells), groups=np.array(keys))
+
+
+def _irregular(times: RowTimes) -> list[str]:
     """Return warnings about times that are repeated or missing, with the first such row."""
-    pairs = [row for row in range(1, len(moments)) if keys[row] == keys[row - 1]]
-    repeated = [row for row in pairs if moments[row] == moments[row - 1]]
-    gaps = [row for row in pairs if moments[row] - moments[row - 1] > 1.5 * step]
+    steps = times.steps(times.weekdays)
+    repeated, gaps = np.flatnonzero(times.steps() == 0) + 1, np.flatnonzero(steps > 1.5 * times.median_step) + 1
     warnings = []
-    if repeated:
+    if len(repeated):
         warnings.append(
-            f"{counted(len(repeated), 'row')} with the same `{time.name}` as the row before, first row "
-            f"{repeated[0] + 1} ({cells[repeated[0]]}): remove duplicates; if these are several "
+            f"{counted(len(repeated), 'row')} with the same `{times.column}` as the row before, first row "
+            f"{repeated[0] + 1} ({times.text(repeated[0])}): remove duplicates; if these are several "
             "series, add a column that names them"
         )
-    if gaps:
-        row = gaps[0]
-        first = f"first before row {row + 1} ({cells[row - 1]} to {cells[row]})"
+    if len(gaps):
+        row = int(gaps[0])
+        first = f"first before row {row + 1} ({times.text(row - 1)} to {times.text(row)})"
         warnings.append(
-            f"{counted(len(gaps), 'gap')} in `{time.name}`, {first}: windows treat the rows around a gap as neighbors"
+            f"{counted(len(gaps), 'gap')} in `{times.column}`, {first}: "
+            "windows treat the rows around a gap as neighbors"
         )
     return warnings
 
 
-def _season(step: float) -> tuple[int, str]:
+def _season(step: float, weekdays: int) -> tuple[int, str]:
+    """Return the number of rows in a season, and its name, if rows are on this number of days of a week."""
     for longest, rows, name in SEASONS:
         if 0 < step <= longest:
-            return rows, f"the {name}"
+            return weekdays if rows == 7 else rows, f"the {name}"
     return NO_SEASON, "the time between rows is a year or more, or unknown"
 
 

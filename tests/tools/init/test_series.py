@@ -138,6 +138,16 @@ def test_times_in_a_format_of_their_own(tmp_path: Path) -> None:
     assert trains(result, tmp_path).test is not None
 
 
+def test_days_of_the_week_without_rows_are_no_gaps(tmp_path: Path) -> None:
+    workdays = [day for day in range(100) if day % 7 < 5]  # the first day is a Monday
+    result = init(daily(tmp_path, [("", day) for day in workdays]), target="sales", task="forecast")
+    assert not result.warnings
+    assert "a season of 5 rows: the days of a week" in result.findings
+    without = [("", day) for day in workdays if day != 37]
+    (gap,) = init(daily(tmp_path, without), target="sales", task="forecast", force=True).warnings
+    assert gap.startswith("1 gap in `day`, first before row 28 (2024-02-06 to 2024-02-08)")
+
+
 def test_gaps_and_repeated_times_are_reported(tmp_path: Path) -> None:
     days = [*range(30), 29, *range(35, 60)]
     result = init(daily(tmp_path, [("", day) for day in days]), target="sales", task="forecast")
