@@ -157,7 +157,10 @@ class _Rows:
 
 
 def _column(file: TableFile, index: int, absent: Collection[str] = ()) -> Array:
-    """Return the cells of a column: dates if the file stores dates, else texts, which are empty instead of `absent`."""
+    """Return the cells of a column: dates if the file stores dates, else texts.
+
+    Cells that are `absent` texts, in lower case, become empty.
+    """
     parts: list[Array] = []
     for block in file.blocks([index]):
         cells = block.cells[0]
