@@ -55,19 +55,21 @@ def net_diagram(net: NetSpec, *, expand: bool = False) -> NetDiagram:
     """Return the diagram of a net; `expand` draws each layer of a block.
 
     A block is what the names of layers have in common before a slash: `stage/0/conv` and `stage/1/conv` are in the
-    block `stage/`, which has two repetitions. If a block reads a layer that reads the block, its layers are drawn
-    instead.
+    block `stage/`, which has two repetitions. If a block reads a layer that reads the block, the blocks in it are drawn
+    instead, or its layers if there are none.
     """
     links = resolve_names(net)
-    blocks = {} if expand else _blocks(links)
+    blocks = {} if expand else _blocks("", list(_types(links)), links)
     while True:
         box_of = {layer.name: blocks.get(layer.name, layer.name) for layer in links.layers}
         read = _read(links, box_of)
         try:
             TopologicalSorter(read).prepare()
         except CycleError as error:
-            cyclic = set(error.args[1])
-            blocks = {layer: block for layer, block in blocks.items() if block not in cyclic}
+            for cyclic in set(error.args[1]) & set(blocks.values()):
+                layers = [layer for layer, block in blocks.items() if block == cyclic]
+                blocks = {layer: block for layer, block in blocks.items() if block != cyclic}
+                blocks |= _blocks(cyclic, layers, links)
             continue
         break
     members: dict[str, list[str]] = {}
@@ -90,11 +92,14 @@ def net_diagram(net: NetSpec, *, expand: bool = False) -> NetDiagram:
     return NetDiagram(net.name, tuple(order), tuple(arrows))
 
 
-def _blocks(links: Links) -> dict[str, str]:
-    """Return the block of each layer that is in one with at least two layers; blocks are called `name/`."""
+def _blocks(outer: str, within: list[str], links: Links) -> dict[str, str]:
+    """Return the block of each layer of an outer block ("" for the net) that is in one with at least two layers.
+
+    Blocks are called `outer/name/`.
+    """
     types = _types(links)
     found: dict[str, str] = {}
-    pending = [("", list(types))]
+    pending = [(outer, within)]
     while pending:
         prefix, layers = pending.pop()
         parts: dict[str, list[str]] = {}

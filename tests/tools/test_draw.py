@@ -72,18 +72,20 @@ def test_different_parts_with_numbers_are_different_boxes():
     assert [(box.name, box.type) for box in diagram.boxes[1:]] == [("a/0/", "ReLU, Softmax"), ("a/1/", "ReLU ×2")]
 
 
-def test_layers_of_a_block_that_reads_what_reads_it_are_drawn():
+def test_what_is_in_a_block_that_reads_what_reads_it_is_drawn():
     text = """\
 netspec: 1
 inputs: {x: {shape: [2]}}
 layers:
   - {name: a/first, type: ReLU}
   - {name: between, type: ReLU}
-  - {name: a/last, type: Add, from: [between, a/first]}
+  - {name: a/inner/c, type: ReLU}
+  - {name: a/inner/d, type: ReLU}
+  - {name: a/last, type: Add, from: [a/inner/d, a/first]}
   - {name: b/first, type: ReLU}
   - {name: b/last, type: ReLU}
 """
-    assert [box.name for box in diagram_of(text).boxes] == ["x", "a/first", "between", "a/last", "b/"]
+    assert [box.name for box in diagram_of(text).boxes] == ["x", "a/first", "between", "a/inner/", "a/last", "b/"]
 
 
 def test_an_output_of_a_layer_with_several_is_drawn_from_the_layer():
