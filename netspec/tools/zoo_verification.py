@@ -137,7 +137,7 @@ def _with_goal(result: RecordedResult) -> str:
 def _check_results(model: ZooModel, card: CardSpec, overrides: Sequence[str]) -> str:
     if model.weights is None or not card.results:
         raise _Skipped("no weights are shipped" if card.results else "the card has no results")
-    missing = _missing_data(load_train(model.folder, overrides).data.test)
+    missing = _missing_data(load_train(model.folder, overrides).data.splits().get("test"))
     if missing:
         raise _Skipped(f"{missing}; needed: {card.data}")
     evaluation = test(model.folder, weights=model.weights, overrides=overrides)

@@ -38,6 +38,14 @@ def test_a_true_card_passes(model: ZooModel) -> None:
     assert set(statuses(model).values()) == {"passed"}
 
 
+def test_results_on_data_that_split_holds_out_are_measured_again(model: ZooModel) -> None:
+    change(model, "metric: accuracy,", "metric: accuracy, tolerance: 0.02,")
+    change(model, "metric: loss,", "metric: loss, tolerance: 0.05,")
+    overrides = ["~data.test", "data.train.split={test: 0.01}"]
+    (check,) = [check for check in verify_zoo_model(model, overrides) if check.name == "results"]
+    assert check.status == "passed", check.detail
+
+
 def test_each_untrue_fact_fails(model: ZooModel) -> None:
     change(model, "count: 431080", "count: 431081")
     change(model, "count: 4586000", "count: 4586002")
