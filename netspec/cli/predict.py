@@ -26,7 +26,7 @@ from netspec.cli.options import (
     writable,
 )
 from netspec.cli.output import count, note_device, note_transforms, table
-from netspec.errors import InputError, counted, format_digits
+from netspec.errors import InputError, and_more, counted, format_digits
 
 if TYPE_CHECKING:
     from netspec.tools.predict import PredictionStream
@@ -39,6 +39,8 @@ BOX_DIGITS = {"score": 3, "x1": 1, "y1": 1, "x2": 1, "y2": 1}
 """Number of decimals of the columns of a table of boxes."""
 MAX_ITEMS = 8
 """Number of items of a list that a table shows."""
+MAX_NAMES = 10
+"""Number of columns or outputs that the summary of a written file names."""
 MAX_LENGTH = 80
 """Number of characters of a text that a table shows; --json and --output have all."""
 
@@ -148,7 +150,8 @@ def _write(stream: PredictionStream, target: Path) -> None:
     arrays = target.suffix.lower() == ".npz"
     shapes = {name: [stream.samples, *shape] for name, shape in stream.output_shapes.items()}
     content = [f"{name} {shape}" for name, shape in shapes.items()] if arrays else stream.columns
-    print(f"{counted(stream.samples, 'sample')}: {', '.join(content)} in {target}")
+    names = ", ".join(content[:MAX_NAMES]) + and_more(len(content) - MAX_NAMES)
+    print(f"{counted(stream.samples, 'sample')}: {names} in {target}")
 
 
 @contextmanager

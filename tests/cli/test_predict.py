@@ -227,6 +227,13 @@ def test_answers_as_json_lines(netspec, trained):
     assert [loads(line) for line in Path("out.jsonl").read_text().splitlines()] == printed
 
 
+def test_the_summary_names_the_first_columns_only(netspec, trained, monkeypatch):
+    monkeypatch.setattr("netspec.cli.predict.MAX_NAMES", 2)
+    np.savez("in.npz", features=np.ones((5, 3), np.float32))
+    result = netspec("predict", "run", "--input", "in.npz", "--output", "answers.csv")
+    assert re.fullmatch(r"5 samples: \w+, \w+ and \d+ more in answers\.csv\n", result.out), result.out
+
+
 def test_answers_as_parquet(netspec, trained):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an extra")
     np.savez("in.npz", features=np.zeros((5, 3), np.float32))
