@@ -24,6 +24,7 @@ BENCHMARKS = {
     "training_bfloat16": ["bench_training", "--precision", "bfloat16"],
     "convnets": ["bench_convnets"],
     "inference": ["bench_inference"],
+    "generation": ["bench_generation"],
     "kernels": ["bench_kernels"],
     "loader": ["bench_loader"],
     "sources": ["bench_sources"],

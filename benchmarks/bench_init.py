@@ -6,9 +6,10 @@ or rows that neither has seen: the test data of the dataset, or every fifth samp
 of which netspec holds out a part to stop the training. The folder contains
 
     fashion_mnist/*.gz, cifar10/*.bin      the original files
+    photos/train/CLASS/*.png, photos/test  images in class folders
     adult/adult.data, adult/adult.test     the original files, with a line of column names
     Boston.csv, ames.csv, diamonds.csv     prices of houses and diamonds (R packages MASS, modeldata, ggplot2)
-    tweets.csv                             a table with the columns sentiment and text
+    tweets.csv, reviews.csv                a table with the columns sentiment and text
     spam/CLASS/*.txt                       a text in each file
     AirPassengers.csv, sunspot.month.csv   monthly values, the columns time and value (R package datasets)
 
@@ -71,11 +72,13 @@ class Case:
 CASES = {
     "fashion_mnist": Case("fashion_mnist", "images", goal=0.9),
     "cifar10": Case("cifar10", "images"),
+    "photos": Case("photos", "images"),
     "adult": Case("adult/adult.data", "classes", "Y", goal=0.85),
     "boston": Case("Boston.csv", "numbers", "medv"),
     "ames": Case("ames.csv", "numbers", "Sale_Price"),
     "diamonds": Case("diamonds.csv", "numbers", "price"),
     "tweets": Case("tweets.csv", "sentences", "sentiment"),
+    "reviews": Case("reviews.csv", "sentences", "sentiment"),
     "spam": Case("spam", "documents"),
     "passengers": Case("AirPassengers.csv", "series", "value"),
     "sunspots": Case("sunspot.month.csv", "series", "value"),
@@ -157,8 +160,10 @@ def images(view: View) -> Subjects:
     from PIL import Image
     from sklearn.neural_network import MLPClassifier
 
-    folder = view.folder / "images"
-    view.netspec("data", "unpack", view.name, folder, "--path", view.source)
+    folder = view.source
+    if not (folder / "train").is_dir():
+        folder = view.folder / "images"
+        view.netspec("data", "unpack", view.name, folder, "--path", view.source)
 
     def ours() -> float:
         view.train(folder, *["train.max_epochs=3"] * view.quick)
@@ -168,14 +173,20 @@ def images(view: View) -> Subjects:
         parts = []
         for part in ("train", "test"):
             files = sorted((folder / part).glob("*/*.png"))
-            pixels = np.stack([np.asarray(Image.open(file), np.float32).ravel() / 255 for file in files])
-            parts.append((pixels, [file.parent.name for file in files]))
+            parts.append((_pixels([Image.open(file) for file in files]), [file.parent.name for file in files]))
         (train, labels), (test, truth) = parts
         model = MLPClassifier((256,), early_stopping=True, max_iter=5 if view.quick else 30, random_state=0)
         return accuracy(model.fit(train, labels).predict(test), truth)
 
     yield "netspec", ours
     yield "perceptron", perceptron
+
+
+def _pixels(images: Sequence[Any]) -> Array:
+    """Return the pixels (N, P) of images from 0 to 1, all in the largest size, and in color if one is."""
+    size = tuple(max(sizes) for sizes in zip(*(image.size for image in images), strict=True))
+    mode = "L" if all(image.mode == "L" for image in images) else "RGB"
+    return np.stack([np.asarray(image.convert(mode).resize(size), np.float32).ravel() / 255 for image in images])
 
 
 def table(view: View) -> Subjects:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import netspec
 from benchmarks import catalogue
 from benchmarks.catalogue import Net
 from netspec.backends.program import Program
@@ -23,6 +25,8 @@ from netspec.solvers.base import slot_label
 from netspec.solvers.sgd import SGD
 from netspec.tools.roofline import measure_roofline
 from netspec.tools.specs import load_spec
+from netspec.training.generation import LanguageModelGenerator, Sampling, TokenWindow
+from netspec.training.model import Model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -205,3 +209,29 @@ class NetspecPrediction:
         np.savez(folder / "inputs.npz", **self.inputs)
         outputs: dict[str, Any] = self.step()
         np.savez(folder / "outputs.npz", **outputs)
+
+
+class NetspecGeneration:
+    """A language model of the zoo that generates a text; with `by_window`, from a full window for each token."""
+
+    def __init__(self, name: str, tokens: int, *, by_window: bool) -> None:
+        start = perf_counter()
+        model = netspec.load(name, device="cpu")
+        assert isinstance(model, Model)
+        self._generator = LanguageModelGenerator(model)
+        if by_window:
+            generator = self._generator
+            generator.net = TokenWindow(model, generator.input, generator.steps, generator.output)
+        elif not self._generator.is_incremental:
+            raise AssertionError(f"a token of {name} costs a window")
+        self.compile_seconds = perf_counter() - start
+        self.steps_per_call = tokens
+
+    def step(self) -> None:
+        """Generate the text."""
+        self.text()
+
+    def text(self) -> list[int]:
+        """Return the most probable tokens after token 1."""
+        tokens = self._generator.tokens([1], Sampling(temperature=0), seed=1)
+        return list(islice(tokens, self.steps_per_call))

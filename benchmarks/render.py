@@ -30,7 +30,7 @@ def text(data: dict[str, Any]) -> str:
         "overhead": _overhead, "kernels": _kernels, "loader": _loader, "memory": _memory,
         "by_host": _by_host, "scaling": _scaling, "serving": _serving, "sources": _sources,
         "strategies": _strategies, "workers": _workers, "init": _init, "search": _search,
-        "convnets": _convnets,
+        "convnets": _convnets, "generation": _generation,
     }  # fmt: skip
     table_text = tables[data["benchmark"]](data) if data["found"] else "Nothing was measured."
     failed = [f"- failed: {_where(failure)}: {failure['why']}" for failure in data["failed"]]
@@ -116,6 +116,26 @@ def _inference(data: dict[str, Any]) -> str:
         for size in sizes
     ]
     return f"{table(columns, rows)}\n\nGeometric means: {'; '.join(means)}; all {_mean(results, 'ratio')}."
+
+
+def _generation(data: dict[str, Any]) -> str:
+    columns = [
+        "net",
+        "netspec ms a token",
+        "window ms a token",
+        "PyTorch ms a token",
+        "window / netspec",
+        "PyTorch / netspec",
+    ]
+    rows = [
+        [
+            result["net"],
+            *(milliseconds(result["seconds"][name]) for name in ("netspec", "window", "eager")),
+            *(_times(result["ratios"][name]) for name in ("window", "eager")),
+        ]
+        for result in data["found"]
+    ]
+    return table(columns, rows)
 
 
 def _convnets(data: dict[str, Any]) -> str:

@@ -77,6 +77,10 @@ class Host:
         """Return the difference from the outputs in the folder."""
         return {"difference": self.subject.largest_difference(Path(folder))}
 
+    def text(self) -> dict[str, Any]:
+        """Return the tokens that a language model generates."""
+        return {"tokens": self.subject.text()}
+
     def memory(self) -> dict[str, Any]:
         """Return the peak resident memory, and that after a step of a tiny net."""
         return {"peak": peak_bytes(), "baseline": self.baseline}
@@ -84,6 +88,7 @@ class Host:
 
 MODULES = {
     "netspec": "netspec_subject",
+    "window": "netspec_subject",
     "onnxruntime": "onnxruntime_subject",
     "jax": "jax_subject",
     "sklearn": "sklearn_subject",
@@ -102,8 +107,11 @@ def _warm_up(request: dict[str, Any]) -> None:
 
 def open_subject(request: dict[str, Any]) -> Any:
     """Return the requested subject."""
-    name, net = request["subject"], NETS[request["net"]]
+    name = request["subject"]
     module = _module(name)
+    if request["kind"] == "generation":
+        return _open_generation(request)
+    net = NETS[request["net"]]
     if request["kind"] == "prediction":
         if name == "netspec":
             return module.NetspecPrediction(net, request["batch_size"])
@@ -116,6 +124,15 @@ def open_subject(request: dict[str, Any]) -> Any:
         return module.NetspecTraining(net, compared=compared, precision=precision)
     module.set_threads(request["threads"])
     return module.TorchTraining(net, name, compared=compared, precision=precision)
+
+
+def _open_generation(request: dict[str, Any]) -> Any:
+    """Return a language model that generates a text."""
+    name, module = request["subject"], _module(request["subject"])
+    if name in ("netspec", "window"):
+        return module.NetspecGeneration(request["net"], request["tokens"], by_window=name == "window")
+    module.set_threads(request["threads"])
+    return import_module("benchmarks.torch_generation").TorchGeneration(request["net"], request["tokens"])
 
 
 def peak_bytes() -> int:
