@@ -88,6 +88,17 @@ def test_every_card_is_true(model: ZooModel) -> None:
     assert digest == card.weights_sha256
 
 
+@pytest.mark.parametrize("model", zoo(), ids=lambda model: model.name)
+def test_every_card_has_measurements_and_a_picture(model: ZooModel) -> None:
+    page = model.readme() or ""
+    pictures = re.findall(r"\]\(([^)]*\.(?:svg|png))\)", page)
+    assert pictures
+    assert all((model.folder / picture).is_file() for picture in pictures)
+    table = re.search(r"^\| .*\|\n\|---.*\n((?:\| .*\n)+)", page, re.MULTILINE)
+    assert table, "no table of measurements"
+    assert re.search(r"\b20\d\d-\d\d-\d\d\b", table[1]), "a measurement has a date"
+
+
 def test_all_weights_together_are_small() -> None:
     assert sum(model.weights.stat().st_size for model in zoo() if model.weights) <= 25e6
 
