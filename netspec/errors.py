@@ -6,12 +6,13 @@ that meets it. Nothing here imports anything of netspec.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -54,6 +55,42 @@ class Location:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+
+class SettingHint(str):
+    """A hint to change the training file, with what others can do: who predicts files, and who sends rows to a service.
+
+    `settings` of the source can be overrides for files to predict, for a `purpose` such as "to resize the images".
+    `data` is the hint for who can only change the data; without it, only the training file can be changed.
+    """
+
+    settings: Mapping[str, Any]
+    purpose: str
+    data: str | None
+
+    def __new__(
+        cls, text: str, *, settings: Mapping[str, Any] | None = None, purpose: str = "", data: str | None = None
+    ) -> SettingHint:
+        """Return the hint."""
+        hint = super().__new__(cls, text)
+        hint.settings, hint.purpose, hint.data = settings or {}, purpose, data
+        return hint
+
+    def as_override(self, split: str) -> str:
+        """Return the hint for files to predict, whose format is that of a split such as `data.test`."""
+        if not self.settings:
+            return self.data or str(self)
+        overrides = [
+            f"`{shlex.quote(f'{split}.{name}={_override_value(value)}')}`" for name, value in self.settings.items()
+        ]
+        return f"add {' or '.join(overrides)} {self.purpose}"
+
+
+def _override_value(value: Any) -> str:
+    """Return a value as YAML reads it from an override: a text is in quotes if it would mean something else."""
+    if isinstance(value, str) and value.strip() and value not in "|&*!%@`":
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)

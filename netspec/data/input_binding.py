@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, FieldType, OutOfRangeSamples, RejectedSamples, with_location
-from netspec.errors import InputError, Location, Problem, and_more, counted, did_you_mean, listing
+from netspec.errors import InputError, Location, Problem, SettingHint, and_more, counted, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
 
 MAX_ALIKE = 5
@@ -46,14 +46,6 @@ class ValueRange(NamedTuple):
         for value in self.also:
             within |= values == value
         return within
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageSizeProblem(Problem):
-    """The images of a source do not have the size that the net's input declares; the source can resize them."""
-
-    size: tuple[int | None, ...]
-    """Height and width of the net's input."""
 
 
 class _Fault(NamedTuple):
@@ -301,20 +293,21 @@ def _mismatch(
     if field not in fields:
         return _missing_field(name, field, fields, target, where, dotted, renamed=renamed)
     source_type = fields[field]
-    problem: Callable[..., Problem] = Problem
+    hinted: Callable[[str], str] = str
     resized, size = "", target.shape[-2:]
     if "size" in type(split).model_fields and len(size) == 2 and source_type.shape[-2:] != size:
-        problem = partial(ImageSizeProblem, size=size)
+        data = f"resize the image to {size[0]} × {size[1]} pixels (height × width)"
+        hinted = partial(SettingHint, settings={"size": size}, purpose="to resize the images", data=data)
         resized = f"set `size: {list(size)}` in the source, or "
     if source_type.ragged:
         transforms = "Resizing, RandomResizedCrop, CenterCrop or Padding"
-        return problem(
+        return Problem(
             f"the samples of `{field}` differ in size",
             where,
             dotted,
             expected=f"{target}, as the net's input `{name}` declares",
             got=f"{source_type} from the source",
-            hint=f"{resized}add a transform that gives all of them one size: {transforms}",
+            hint=hinted(f"{resized}add a transform that gives all of them one size: {transforms}"),
             notes=() if sizes is None else (sizes,),
         )
     if source_type.shape != target.shape:
@@ -322,15 +315,17 @@ def _mismatch(
         first = target.shape[0] if target.shape else None
         batched = source_type.shape == target.shape[1:] and first is not None and (first > 1 or len(target.shape) > 3)
         shape = f"`{name}: {{shape: {list(source_type.shape)}}}`"
-        return problem(
+        return Problem(
             f"`{field}` has a different shape from the net's input `{name}`",
             where,
             dotted,
             expected=f"{target}, as the net declares",
             got=f"{source_type} from the source",
-            hint=f"the batch axis is left out in the net: declare {shape}"
-            if batched
-            else f"{resized}declare {shape} in the net{'' if resized else ', or change the data'}",
+            hint=hinted(
+                f"the batch axis is left out in the net: declare {shape}"
+                if batched
+                else f"{resized}declare {shape} in the net{'' if resized else ', or change the data'}"
+            ),
         )
     source_kind, target_kind = np.dtype(source_type.dtype).kind, np.dtype(target.dtype).kind
     if (target_kind in "iu" and source_kind == "f") or (target_kind == "b" and source_kind != "b"):

@@ -63,6 +63,8 @@ class Prediction:
     """Rows without a prediction, since a value is missing: a sentence for each table."""
     missing_key_notes: tuple[str, ...] = ()
     """Rows in memory without the key of a column, which count as rows without a value: one sentence, or none."""
+    unread_key_notes: tuple[str, ...] = ()
+    """Keys of rows in memory that are not columns of the training, and are ignored: one sentence, or none."""
     unknown: tuple[str, ...] = ()
     """Values that the training data does not have, and texts without a known token: a sentence for each table."""
     unread: tuple[str, ...] = ()
@@ -104,6 +106,8 @@ class PredictionStream:
     """Rows so far without a prediction, since a value is missing: a sentence for each table."""
     missing_key_notes: list[str] = field(default_factory=list)
     """Rows in memory without the key of a column, which count as rows without a value: one sentence, or none."""
+    unread_key_notes: list[str] = field(default_factory=list)
+    """Keys of rows in memory that are not columns of the training, and are ignored: one sentence, or none."""
     unknown: list[str] = field(default_factory=list)
     """Values so far that the training data does not have: a sentence for each table. At the end, also texts without a
     known token."""
@@ -127,6 +131,7 @@ class PredictionStream:
             self.samples += len(batch)
             self.missing += filter(None, [batch.notes.missing])
             self.missing_key_notes += filter(None, [batch.notes.missing_key_notes])
+            self.unread_key_notes += filter(None, [batch.notes.unread_key_notes])
             self.unknown += filter(None, [batch.notes.unknown])
             self.unread += filter(None, [batch.notes.unread])
             self.time_notes += batch.notes.time_notes
@@ -185,7 +190,8 @@ def predict(
     outputs = {name: np.concatenate([batch.outputs[name] for batch in batches]) for name in first.outputs}
     return Prediction(
         outputs, answers, stream.unapplied_transforms, stream.remark, stream.device_warnings, tuple(stream.missing),
-        tuple(stream.missing_key_notes), tuple(stream.unknown), tuple(stream.unread), tuple(stream.time_notes),
+        tuple(stream.missing_key_notes), tuple(stream.unread_key_notes), tuple(stream.unknown), tuple(stream.unread),
+        tuple(stream.time_notes),
     )  # fmt: skip
 
 

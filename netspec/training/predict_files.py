@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -16,7 +15,6 @@ from netspec.compile import ProgramKind
 from netspec.data.base import Source
 from netspec.data.batches import Batch
 from netspec.data.file_kinds import IMAGES, TEXTS, has_table_suffix
-from netspec.data.input_binding import ImageSizeProblem
 from netspec.data.loader import Loader, open_loader
 from netspec.data.sources.documents import Documents
 from netspec.data.sources.files import FileSource
@@ -30,7 +28,7 @@ from netspec.data.tabular.source import TableSource
 from netspec.data.tabular.table_format import open_by_content
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.data.transforms.resizing import Resizing
-from netspec.errors import InputError, Problem, and_more, counted, listing
+from netspec.errors import InputError, Problem, SettingHint, and_more, counted, listing
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.encoder_decoder import EncoderDecoderGenerator, decoder_columns
@@ -56,6 +54,8 @@ class InputNotes:
     """Rows of a table without a prediction, since a value is missing."""
     missing_key_notes: str = ""
     """Rows in memory without the key of a column, which count as rows without a value."""
+    unread_key_notes: str = ""
+    """Keys of rows in memory that are not columns of the training, and are ignored."""
     unknown: str = ""
     """Values of a table that the training data does not have."""
     unread: str = ""
@@ -116,10 +116,13 @@ def predict_files(
 class FilePreparation:
     """Reads samples from files as inputs of a net, prepared like the data of its training.
 
-    `excluded_inputs` are not read.
+    `excluded_inputs` are not read. Hints at settings become overrides, unless the files are bodies `of_requests`.
     """
 
-    def __init__(self, model: Model, spec: TrainSpec, excluded_inputs: Collection[str] = ()) -> None:
+    def __init__(
+        self, model: Model, spec: TrainSpec, excluded_inputs: Collection[str] = (), *, of_requests: bool = False
+    ) -> None:
+        self._of_requests = of_requests
         self.split = inference_split(spec)
         self._written_split = next((name for name, split in spec.data if split is self.split), "train")
         """Name of the split in the training file; a held-out part is written as a field of `train`."""
@@ -163,9 +166,13 @@ class FilePreparation:
                 unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
                 missing_keys = describe_missing(loader.rows_without_key)
                 missing_keys = f"keys that rows do not have count as null: {missing_keys}" if missing_keys else ""
+                ignored = [f"`{key}`" for key in source.unread_keys] if isinstance(source, TableSource) else []
+                unread_keys = f"keys that are not columns of the model are ignored: {listing(ignored, 5)}"
                 times = self._describe_times(path, source, loader)
                 unread = _unread_files(source, paths)
-                self.notes = InputNotes(_missing_rows(path, loader), missing_keys, unknown, unread, times)
+                self.notes = InputNotes(
+                    _missing_rows(path, loader), missing_keys, unread_keys if ignored else "", unknown, unread, times
+                )
                 self._text_inputs = self._text_inputs_of(source, loader)
                 self._shows_whole_images = isinstance(source, ImageFileSource) and all(
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)
@@ -202,14 +209,16 @@ class FilePreparation:
                 learned=self.learned,
             )  # fmt: skip
         except InputError as error:
-            raise InputError(map(self._hint_at_override, error.problems)) from None
+            raise InputError([self._with_own_hint(problem, source) for problem in error.problems]) from None
 
-    def _hint_at_override(self, problem: Problem) -> Problem:
-        """Replace the hint of a problem with the size of images: neither the training file nor the net is to change."""
-        if not isinstance(problem, ImageSizeProblem):
+    def _with_own_hint(self, problem: Problem, source: Source) -> Problem:
+        """Replace a hint at a setting: neither the training file nor the net is to change."""
+        hint = problem.hint
+        if self._of_requests or not isinstance(hint, SettingHint):
             return problem
-        override = f"data.{self._written_split}.size=[{','.join(map(str, problem.size))}]"
-        return replace(problem, hint=f"resize the images: `{shlex.quote(override)}`")
+        if isinstance(source, TableSource) and source.in_memory:
+            return replace(problem, hint=hint.data or str(hint))
+        return replace(problem, hint=hint.as_override(f"data.{self._written_split}"))
 
     def _refuse_unread_files(self, loader: Loader, paths: Sequence[Path]) -> None:
         """Raise `InputError` if the net reads nothing of the files, only what transforms add to each sample."""

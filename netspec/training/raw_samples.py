@@ -21,8 +21,8 @@ from netspec.data.sources.image_folder import images_like
 from netspec.data.tabular.declaration import index_of
 from netspec.data.tabular.number_format import NumberFormat
 from netspec.data.tabular.row_errors import MAX_PROBLEMS
-from netspec.data.tabular.source import TableSource
-from netspec.errors import InputError, Problem, RunError, listing
+from netspec.data.tabular.source import RowKeys, TableSource
+from netspec.errors import InputError, Problem, RunError, counted, listing
 from netspec.schema.specs.net import InputSpec
 
 Row: TypeAlias = Mapping[str, Any] | Sequence[Any]
@@ -119,7 +119,7 @@ def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]
         if all(map(is_pillow_image, items)) and kind == "image":
             yield list(_write_images(items, folder)), split
         elif all(isinstance(item, Mapping) for item in items) and isinstance(split, TableSource):
-            yield write_rows(items, split, folder)
+            yield write_rows(items, split, folder, are_columns=is_data_frame(samples))
         elif all(isinstance(item, Mapping) and isinstance(item.get(TEXT), str) for item in items) and kind == "text":
             yield write_texts([item[TEXT] for item in items], split, folder)
         elif kind == "text" and (wrong := _no_text(items)) is not None:
@@ -229,13 +229,16 @@ def is_text_file(path: Path, split: Source) -> bool:
         return True
 
 
-def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[list[Path], Source]:
+def write_rows(
+    rows: Sequence[Row], split: TableSource, folder: Path, *, are_columns: bool = False
+) -> tuple[list[Path], Source]:
     """Write rows as a CSV file, or as a Parquet file if that is what the training reads.
 
-    Raises `InputError` if a row is a list of the wrong length, or a value cannot be written to a cell.
+    `are_columns` says that keys are the columns of a data frame. Raises `InputError` if a row is a list of the wrong
+    length, or a value cannot be written to a cell.
     """
     header = split.header if isinstance(split, Csv) else True
-    without_key = None
+    keys = None
     names = [str(name) for name in header] if isinstance(header, list) else []
     if any(isinstance(row, list) for row in rows):
         _check_lists(rows, header, len(names))
@@ -249,15 +252,17 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
         names = list(dict.fromkeys(name for row in mappings for name in row))
         if header is False:  # the columns have numbers
             names = [str(number + 1) for number in range(_most(names))]
-        without_key = {name: [index for index, row in enumerate(mappings) if name not in row] for name in names}
-        rows = [[row.get(name) for name in names] for row in mappings]
+        absent = {name: [index for index, row in enumerate(mappings) if name not in row] for name in names}
+        unread = split.unread_columns(names)
+        keys = RowKeys(absent, unread, are_columns)
+        rows = [[None if name in unread else row.get(name) for name in names] for row in mappings]
     _check_values(rows, names)
     by_index = split.number_formats(names or [str(number + 1) for number in range(len(rows[0]))])
     formats = [by_index.get(index, split.number_format) for index in range(len(names or rows[0]))]
     if not isinstance(split, Csv):
         with _encoded():
             _write_parquet(folder / "rows.parquet", names, rows, formats)
-        return [folder / "rows.parquet"], split.of_rows_in_memory(without_key)
+        return [folder / "rows.parquet"], split.of_rows_in_memory(keys)
     path = folder / "rows.csv"
     with _encoded(), path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -267,14 +272,17 @@ def write_rows(rows: Sequence[Row], split: TableSource, folder: Path) -> tuple[l
         "header": header is not False, "delimiter": ",", "quotes": True, "comment": None, "skip_lines": 0,
         "encoding": "utf-8",
     }  # fmt: skip
-    return [path], split.model_copy(update=changes).of_rows_in_memory(without_key)
+    return [path], split.model_copy(update=changes).of_rows_in_memory(keys)
 
 
 def _check_lists(rows: Sequence[Row], header: bool | list[str], length: int) -> None:
     if header is True:
-        raise InputError('a row must be an object such as {"age": 39, "job": "clerk"}, got a list')
-    if not all(isinstance(row, list) and len(row) == (length or len(rows[0])) for row in rows):
-        raise InputError(f"each row must be a list of {length or len(rows[0])} values")
+        raise InputError("a row must be an object with the names of the columns as keys, got a list")
+    length = length or len(rows[0])
+    for number, row in enumerate(rows, 1):
+        if len(row) != length:
+            got = f"{len(row)} in row {number}"
+            raise InputError("a row has a different number of values", expected=counted(length, "value"), got=got)
 
 
 def _check_values(rows: Sequence[Row], names: Sequence[str]) -> None:

@@ -102,7 +102,9 @@ def test_a_net_for_images_of_another_size_names_the_override(netspec: Netspec, f
     command = ("predict", "train.yaml", *options)
     result = netspec(*command)
     assert result.status == 2
-    assert result.err.endswith("  hint: resize the images: `'data.train.size=[8,8]'`\n")  # [ ] is a pattern in a shell
+    assert result.err.endswith(
+        "  hint: add `'data.train.size=[8,8]'` to resize the images\n"
+    )  # [ ] is a pattern in a shell
     assert "array [16, 24]" in netspec(*command, "data.train.size=[8,8]").out  # the size of the image
 
 

@@ -248,7 +248,7 @@ def test_numbers_with_separators_and_units(tmp_path):
             'the source reads such numbers with `decimal: ","` or `thousands: ","`',
         ),
         ("1.234,5", {"decimal": ","}, {}, 'the source reads such numbers with `thousands: "."`'),
-        ("12.5", {"decimal": ","}, {}, None),
+        ("12.5", {"decimal": ","}, {}, 'the source reads such numbers with `decimal: "."`'),
         ("1.23.4", {"decimal": ",", "thousands": "."}, {}, None),
         ("3 kg", {}, {}, '`unit: "kg"` of the column reads numbers with this unit'),
         ("3", {}, {"unit": "kg"}, None),
@@ -269,6 +269,25 @@ def test_the_hint_at_a_notation_is_given_for_the_cells_that_have_it(tmp_path):
     assert [problem.hint for problem in error.value.problems] == [
         'the source reads such numbers with `decimal: ","`', None,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("regular", "cell", "decimal"), [("1.5", "2,5", "."), ("1,5", "2.5", ",")])
+def test_mixed_decimal_separators_are_named(tmp_path, regular, cell, decimal):
+    with pytest.raises(InputError) as error:
+        table(tmp_path, {"x": "numeric"}, f"x;y\n{regular};0\n{cell};1\n", delimiter=";", decimal=decimal)
+    (problem,) = error.value.problems
+    assert (
+        problem.hint == f"other rows have numbers such as {regular}: write all with the decimal separator `{decimal}`"
+    )
+
+
+@pytest.mark.parametrize("missing", ["error", "mean"])
+def test_texts_that_usually_mean_a_missing_value_have_a_hint(tmp_path, missing):
+    with pytest.raises(InputError) as error:
+        table(tmp_path, {"x": {"type": "numeric", "missing": missing}}, "x;y\n1.5;0\nn.a.;1\n", delimiter=";")
+    (problem,) = error.value.problems
+    replaced = "; `missing: 0` (any number) or `missing: median` to replace it" * (missing == "error")
+    assert problem.hint == f"`missing_values` of the source can declare that 'n.a.' means a missing value{replaced}"
 
 
 TALK = 'said,age\n"Hello, you there",1\n?,2\nyou too,3\nhello  you,4\n'

@@ -311,20 +311,20 @@ error: row 2: `color` is not a single value
         ),
         (
             [{"size": 1, "color": "red\n"}, {"size": "big", "color": "red"}],
-            "error: row 2: column `size` has text here\n  expected: a number\n  got: 'big'",
+            "error: row 2: `size` is not a number\n  expected: a number\n  got: 'big'",
         ),
         (
             [{"color": "red", "Size": 1}],
-            """error: the table has no column 'size'
-  expected: a table with the columns 'color', 'size'
-  got: the columns 'Size', 'color'
+            """error: no row has the key 'size'
+  expected: rows with the keys 'color', 'size'
+  got: the keys 'Size', 'color'
   hint: did you mean `Size` as `size`?""",
         ),
         (
             [{"Size": 1, "n": 2}],
-            """error: the table has no columns 'color', 'size'
-  expected: a table with the columns 'color', 'size'
-  got: the columns 'Size', 'n'
+            """error: no row has the keys 'color', 'size'
+  expected: rows with the keys 'color', 'size'
+  got: the keys 'Size', 'n'
   hint: did you mean `Size` as `size`?""",
         ),
     ],

@@ -172,7 +172,7 @@ def test_rows_of_another_table_are_prepared_as_in_the_training(work: Path, capsy
     (work / "rows.csv").write_text("age,town,colour\n20,Bern,mauve\nold,Bern,red\n")
     assert predict("rows.csv") == 2
     printed = capsys.readouterr().err
-    assert "rows.csv:2:9: error: 'mauve' is not a category of the training split" in printed
+    assert "rows.csv:2:9: error: 'mauve' is not a known category of column `colour`" in printed
     assert "rows.csv:3:1: error: column `age` has text here" in printed
 
 
@@ -287,7 +287,8 @@ def test_predictions_are_computed_batch_by_batch(work: Path) -> None:
     ("content", "facts"),
     [
         ("The text\n", "got: the column 'The text'"),
-        ("age;town;Colour\n1;Bern;red\n", 'hint: the line is a single cell: for this file set `delimiter: ";"`'),
+        ("age;town;Colour\n1;Bern;red\n", "hint: add `'data.test.delimiter=;'` to separate cells at \";\""),
+        ("age\ttown\tColour\n1\tBern\tred\n", 'hint: add `\'data.test.delimiter="\\t"\'` to separate cells at "\\t"'),
     ],
 )
 def test_files_without_the_columns_of_the_training(work: Path, content: str, facts: str) -> None:

@@ -8,7 +8,7 @@ from netspec.data.audio.resampling import LONGER, WIDEST, resampled, steps
 from netspec.data.audio.riff import read_sound
 from netspec.data.base import Array
 from netspec.data.readers.file_samples import ListedFiles, Listing
-from netspec.errors import InputError, counted
+from netspec.errors import InputError, SettingHint, counted
 
 _MADE = {"mix": 1, "left": 1, "right": 1, "stereo": 2}
 """Number of output channels."""
@@ -29,9 +29,14 @@ class SoundFiles(ListedFiles["Array"]):
         if sound.rate != self._rate and not self._resample:
             raise InputError(
                 f"sound {name} has the wrong sampling rate",
-                expected=f"{self._rate:,} samples a second, as `sampling_rate` says",
+                expected=f"{self._rate:,} samples a second, as in the training",
                 got=f"{sound.rate:,}",
-                hint="`resample: true` brings every sound to that rate",
+                hint=SettingHint(
+                    "`resample: true` brings every sound to that rate",
+                    settings={"resample": True},
+                    purpose="to resample sounds",
+                    data="resample the sound",
+                ),
             )
         if max(steps(sound.rate, self._rate)) > WIDEST or self._rate > LONGER * sound.rate:
             lowest = -(-self._rate // LONGER)
@@ -53,6 +58,11 @@ class SoundFiles(ListedFiles["Array"]):
                 f"sound {name} has no `{self._channels}`",
                 expected="two channels",
                 got=counted(len(samples), "channel"),
-                hint="`channels: mix` averages all channels",
+                hint=SettingHint(
+                    "`channels: mix` averages all channels",
+                    settings={"channels": "mix"},
+                    purpose="to average all channels",
+                    data="send a sound of two channels",
+                ),
             )
         return {"left": samples[:1], "right": samples[1:], "stereo": samples}[self._channels]

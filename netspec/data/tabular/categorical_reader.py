@@ -10,7 +10,7 @@ import numpy as np
 from netspec.data.base import Array
 from netspec.data.tabular.column import Column
 from netspec.data.tabular.encodings import CategoricalEncoding
-from netspec.errors import InputError, Problem, did_you_mean, listing
+from netspec.errors import InputError, Problem, SettingHint, did_you_mean, listing
 
 if TYPE_CHECKING:
     from netspec.data.tabular.cells import Cells
@@ -58,13 +58,12 @@ class CategoricalColumn(Column):
         values = np.array([self._value(name) for name in names], np.int32)
         lost = np.flatnonzero(values == _ABSENT)
         if len(lost) and self._spec.missing == "error":
-            hint = (
-                None
-                if self.setting.is_label
-                else "fill the cell, or train with `missing: most_frequent`, `missing: drop`, or `missing: unknown`"
-            )
-            expected = "a label in every row" if self.setting.is_label else "a category"
-            self.add_absent(faults, np.flatnonzero(np.isin(text_indices, lost)), cells, expected=expected, hint=hint)
+            fields = "`missing: most_frequent`, `missing: drop`, or `missing: unknown`"
+            expected = "a label in every row" if self.setting.is_target else "a category"
+            self.add_absent(
+                faults, np.flatnonzero(np.isin(text_indices, lost)), cells, expected=expected,
+                training=None if self.setting.is_label else fields,
+            )  # fmt: skip
         for row in np.flatnonzero(values == _BAD).tolist():
             self._report_unknown(names[row], np.flatnonzero(text_indices == row), faults)
         return values[text_indices]
@@ -77,14 +76,15 @@ class CategoricalColumn(Column):
         return self._name_indices.setdefault(name, len(self._name_indices))
 
     def _report_unknown(self, name: str, rows: Array, faults: BlockFaults) -> None:
-        kind = "class" if self.setting.is_label else "category"
+        kind = "class" if self.setting.is_target else "category"
         whose = f"a declared {kind}" if self._spec.vocabulary is not None else f"a {kind} of the training split"
+        if self.setting.of_prediction:
+            whose = f"a known category of {self.title}"
         hint = did_you_mean(name, self._vocabulary)
         if not hint and not self.setting.is_label:
-            hint = "`unknown: index` gives unknown categories an index of their own"
-        faults.add_value(
-            rows, self.index, f"{name!r} is not {whose}", expected=f"one of {listing(self._vocabulary)}", hint=hint
-        )
+            hint = SettingHint("`unknown: index` gives unknown categories an index of their own")
+        message = f"{self.shown(name)} is not {whose}"
+        faults.add_value(rows, self.index, message, expected=f"one of {listing(self._vocabulary)}", hint=hint)
 
     def drops(self, values: Array) -> Array | None:
         return values == _ABSENT if self._spec.missing == "drop" else None

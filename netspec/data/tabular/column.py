@@ -9,7 +9,7 @@ import numpy as np
 
 from netspec.data.base import Array
 from netspec.data.tabular.columns.base import ColumnSetting
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, SettingHint
 
 if TYPE_CHECKING:
     from netspec.data.tabular.cells import Cells
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _LEARNED = {"fill": "replacement of missing values", "offset": "normalization", "scale": "normalization"}
 """Names of learned values in messages."""
+MAX_SHOWN = 100
+"""Number of characters of a cell in messages."""
 
 
 class Column:
@@ -42,7 +44,9 @@ class Column:
     @property
     def title(self) -> str:
         """Name of the column in messages."""
-        return f"the label `{self.name}`" if self.setting.is_label else f"column `{self.name}`"
+        if self.setting.has_keys:
+            return f"`{self.name}`"
+        return f"the label `{self.name}`" if self.setting.is_target else f"column `{self.name}`"
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
         """Return the cells as compact values (N,); those that cannot be read are recorded in `faults`."""
@@ -122,14 +126,23 @@ class Column:
         marks = [index for index, text in enumerate(texts) if text.lower() in self.setting.absent]
         return np.flatnonzero(np.isin(text_indices, marks))
 
-    def add_absent(self, faults: BlockFaults, rows: Array, cells: Cells, *, expected: str, hint: str | None) -> None:
-        """Record rows that need a value and have none."""
+    def add_absent(
+        self, faults: BlockFaults, rows: Array, cells: Cells, *, expected: str, training: str | None
+    ) -> None:
+        """Record rows that need a value and have none; `training` says which fields would replace it."""
+        hint = None if training is None else SettingHint(f"fill the cell, or train with {training}")
         if not len(rows):
             return
         message = (
-            f"there is no label `{self.name}` here" if self.setting.is_label else f"{self.title} has no value here"
+            f"there is no label `{self.name}` here" if self.setting.is_target else f"{self.title} has no value here"
         )
-        faults.add(rows, self.index, message, expected=expected, got=lambda row: quoted(cells.text(row)), hint=hint)
+        faults.add(rows, self.index, message, expected=expected, got=lambda row: self.shown(cells.text(row)), hint=hint)
+
+    def shown(self, text: str) -> str:
+        """Format a cell for messages; in rows with keys, as in JSON."""
+        if self.setting.has_keys and text in ("", "true", "false"):
+            return text or "null"
+        return f"{text[:MAX_SHOWN]!r} …" if len(text) > MAX_SHOWN else repr(text) if text else "an empty cell"
 
     def learned_values(self, *names: str) -> Mapping[str, Any] | None:
         """Return the values learned by the training split; None in that split itself. Raises `InputError` for gaps."""
@@ -143,8 +156,3 @@ class Column:
                 hint="train again after a change of the declaration",
             )
         return learned
-
-
-def quoted(text: str) -> str:
-    """Format a cell for messages."""
-    return repr(text) if text else "an empty cell"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import shlex
 from array import array
@@ -22,7 +23,7 @@ from netspec.data.base import Array
 from netspec.data.files import Watched, existing
 from netspec.data.tabular.cells import TextCells
 from netspec.data.tabular.table_file import Fault, RowBlock
-from netspec.errors import InputError, Location, Problem, kind_of_file
+from netspec.errors import InputError, Location, Problem, SettingHint, kind_of_file
 
 BLOCK = 4096
 """Number of rows that are parsed at a time: enough for NumPy to pay off, few enough for the cache."""
@@ -330,13 +331,17 @@ class TextFile:
         message = f"this row has {len(cells)} cell{'s' * (len(cells) != 1)}"
         return Fault(number, message, f"{len(self.names)}, as {where}", hint=self.other_delimiter("".join(single)))
 
-    def _undecoded_facts(self, undecoded: tuple[int, int, int]) -> dict[str, str]:
+    def _undecoded_facts(self, undecoded: tuple[int, int, int]) -> dict[str, Any]:
         encoding = self._options.encoding
         return {
             "message": f"this row is not {encoding.upper()} text",
             "expected": f"text in {encoding.upper()}",
             "got": f"the byte {undecoded[2]:#04x}",
-            "hint": "`encoding` can be `latin-1` or `cp1252` too, which older programs write",
+            "hint": SettingHint(
+                "`encoding` can be `latin-1` or `cp1252` too, which older programs write",
+                settings={"encoding": "cp1252"},
+                purpose="to read the files of older programs",
+            ),
         }
 
     def _undecoded(self, row: _Row) -> Problem:
@@ -355,13 +360,16 @@ class TextFile:
                     hint=f"convert it: `tr '\\r' '\\n' < {shlex.quote(self.path.name)} > new.csv`",
                 )  # fmt: skip
         text = self._text_of(line)
-        hint = "`quotes: false` takes quotation marks as they are" if '"' in text else None
+        purpose = "to take quotation marks as they are"
+        quotes = SettingHint(
+            "`quotes: false` takes quotation marks as they are", settings={"quotes": False}, purpose=purpose
+        )
         return Problem(
             "this row cannot be read",
             Location(str(self.path), line, 1, text),
             expected=f"cells in matching quotes, of at most {LONGEST:,} characters",
             got="a carriage return outside of quotes" if str(error).startswith("new-line") else str(error),
-            hint=hint,
+            hint=quotes if '"' in text else None,
         )
 
     def _locate(self, row: _Row, column: int | None) -> Location:
@@ -410,5 +418,9 @@ class TextFile:
     def other_delimiter(self, text: str) -> str | None:
         for delimiter, written in ((";", '";"'), ("\t", '"\\t"'), ("|", '"|"'), (",", '","'), (" ", '" "')):
             if delimiter != self._options.delimiter and delimiter in text:
-                return f"the line is a single cell: for this file set `delimiter: {written}`"
+                return SettingHint(
+                    f"the line is a single cell: for this file set `delimiter: {written}`",
+                    settings={"delimiter": delimiter}, purpose=f"to separate cells at {written}",
+                    data=f"the line is a single cell: separate cells by {json.dumps(self._options.delimiter)}",
+                )  # fmt: skip
         return None

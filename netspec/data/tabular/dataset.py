@@ -138,7 +138,8 @@ class _Scan:
             expected = "one row or more below the header" if file.named else "rows"
             raise InputError(f"{file.title} has no rows", expected=expected)
         if not self.samples:
-            message = f"all {first:,} rows of {file.title} are left out"
+            message = f"{'the only row' if first == 1 else f'all {first:,} rows'} of {file.title} "
+            message += "is left out" if first == 1 else "are left out"
             got = describe_missing(self.rows_without) or None
             raise InputError([Problem(message, expected="one row or more that is used", got=got), *faults.problems])
         self.dropped = np.concatenate(dropped)

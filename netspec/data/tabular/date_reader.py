@@ -13,7 +13,7 @@ from netspec.data.tabular.column import Column
 from netspec.data.tabular.encodings import DateEncoding
 from netspec.data.tabular.statistics import NOT_NORMALIZED, ColumnStatistics, normalized
 from netspec.data.timestamps import UNREADABLE, date_formats, moment_of
-from netspec.errors import InputError
+from netspec.errors import InputError, SettingHint
 
 if TYPE_CHECKING:
     from netspec.data.tabular.cells import Cells
@@ -47,14 +47,14 @@ class DateColumn(Column):
             absent, bad = self.absent(cells, lost)
             if self._spec.missing == "error":
                 mean = "" if self.setting.is_label else "`missing: mean` to use the mean of each part of the date, or "
-                hint = f"fill the cell, or train with {mean}`missing: drop` to leave such rows out"
-                self.add_absent(faults, absent, cells, expected="a date", hint=hint)
+                fields = f"{mean}`missing: drop` to leave such rows out"
+                self.add_absent(faults, absent, cells, expected="a date", training=fields)
             if len(bad):
                 written = f"`{self._spec.format}`" if self._spec.format else "ISO 8601, such as 2026-11-20"
                 message = f"{self.title} has no date here that can be read"
                 likely = self._hint(cells.text(int(bad[0])))
                 faults.add(
-                    bad, self.index, message, expected=written, got=lambda row: repr(cells.text(row)), hint=likely
+                    bad, self.index, message, expected=written, got=lambda row: self.shown(cells.text(row)), hint=likely
                 )
         return values
 
@@ -62,8 +62,9 @@ class DateColumn(Column):
         """Return a hint at the format in which the first text that cannot be read is a date."""
         likely = [f"`{format}`" for format in date_formats([text])]
         if self._spec.format is not None:
-            return f"{' and '.join(likely)} would read this date" if likely else None
-        return f"`format` says how dates are written: {' or '.join(likely) or '`%d.%m.%Y`, `%m/%d/%y %H:%M`'}"
+            return SettingHint(f"{' and '.join(likely)} would read this date") if likely else None
+        formats = " or ".join(likely) or "`%d.%m.%Y`, `%m/%d/%y %H:%M`"
+        return SettingHint(f"`format` says how dates are written: {formats}")
 
     def drops(self, values: Array) -> Array | None:
         return np.isnat(values) if self._spec.missing == "drop" else None

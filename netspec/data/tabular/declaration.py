@@ -11,7 +11,7 @@ from netspec.data.tabular.categorical_reader import PlainLabelColumn
 from netspec.data.tabular.columns.base import FEATURES, LABEL, ColumnSetting, ColumnSpec
 from netspec.data.tabular.columns.categorical import Categorical
 from netspec.data.tabular.columns.numeric import Numeric
-from netspec.errors import InputError, Problem, did_you_mean, listing, nearest
+from netspec.errors import InputError, Problem, SettingHint, did_you_mean, listing, nearest
 
 if TYPE_CHECKING:
     from netspec.data.tabular.column import Column
@@ -39,6 +39,10 @@ class Declaration:
     """Whether the label is not read and may be absent."""
     of_other_files: bool = False
     """Whether the columns are of files that the spec does not name, so that problems have no location in the spec."""
+    of_prediction: bool = False
+    """Whether the rows are those of a file to predict."""
+    has_keys: bool = False
+    """Whether the rows are JSON objects or mappings."""
 
     def fills_empty_cells(self, name: str) -> bool:
         """Return whether a column has a value for cells that are empty."""
@@ -67,7 +71,10 @@ class Declaration:
         learned = None if self.learned is None else self.learned.get(name, {})
         absent = frozenset(map(str.lower, self.missing_values))
         alone = file.other_delimiter if len(file.names) == 1 else None
-        return ColumnSetting(name, is_label, self.missing, absent, learned, self.number_format, alone)
+        return ColumnSetting(
+            name, is_label, self.missing, absent, learned, self.number_format, alone, self.missing_values,
+            self.of_prediction, self.has_keys,
+        )  # fmt: skip
 
 
 def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]:
@@ -144,7 +151,7 @@ def _as_trained(
             Problem(
                 f"the columns of {file.title} are not those of the training split", file.heading(0),
                 expected=listing(names, 10), got="; ".join(facts),
-                hint="list the columns to read under `columns` in both splits",
+                hint=SettingHint("list the columns to read under `columns` in both splits"),
             )
         )  # fmt: skip
     return matched
@@ -158,9 +165,9 @@ def index_of(column: int | str, names: Sequence[str]) -> int | None:
     return number - 1 if 0 < number <= len(names) else None
 
 
-def _columns(names: Sequence[str]) -> str:
+def _quoted(noun: str, names: Sequence[str]) -> str:
     """Return names as `column 'a'` or `columns 'a', 'b'`."""
-    return f"column{'s' * (len(names) != 1)} {listing(list(map(repr, names)))}"
+    return f"{noun}{'s' * (len(names) != 1)} {listing(list(map(repr, names)))}"
 
 
 @dataclass
@@ -183,11 +190,14 @@ class _Search:
             absent = [name for name in self.missing if near[name] is None and len(self.missing) < len(requested)]
             filled = [f"`{name}`" for name in absent if declared.fills_empty_cells(name)]
             hints = [f"did you mean {listing(renamed)}?"] * bool(renamed)
-            hints += [f"the cells of {listing(filled)} may be empty (null in JSON)"] * bool(filled)
+            noun, table, owner = "column", "a table", f"{self.file.title} has no"
+            if declared.has_keys:
+                noun, table, owner = "key", "rows", "no row has the"
+            values = f"the values of {listing(filled)} may be null" if declared.has_keys else None
+            hints += [values or f"the cells of {listing(filled)} may be empty"] * bool(filled)
             raise InputError(
-                f"{self.file.title} has no {_columns(self.missing)}",
-                expected=f"a table with the {_columns(requested)}",
-                got=f"the {_columns(self.file.names)}", hint=self._other_delimiter() or " ".join(hints) or None,
+                f"{owner} {_quoted(noun, self.missing)}", expected=f"{table} with the {_quoted(noun, requested)}",
+                got=f"the {_quoted(noun, self.file.names)}", hint=self._other_delimiter() or " ".join(hints) or None,
             )  # fmt: skip
         if self.problems:
             raise InputError([replace(problem, path="") if together else problem for problem in self.problems])
@@ -245,7 +255,7 @@ def _refuse_twins(file: TableFile, declared: Declaration) -> None:
                 f"two columns are called {name!r}",
                 file.heading(last),
                 expected="a different name for each column",
-                hint="or select columns by number in `columns` and `label`",
+                hint=SettingHint("or select columns by number in `columns` and `label`"),
             )
         )
     if problems:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from netspec.errors import SettingHint
+
 _UNIT = re.compile(
     r"[+-]?(?P<before>[$€£¥₹]|[A-Z]{3}(?= ))? *[+-]?\d[\d.,' ]*"
     r"(?P<after>[%‰°€$£¥₹]\w*"
@@ -67,19 +69,40 @@ class NumberFormat:
         """Return a number in Python's notation in this one."""
         return text.replace(".", self.decimal) + (self.unit or "")
 
-    def hint(self, text: str) -> str | None:
-        """Return a hint if a text that is not a number here is one in a different notation."""
-        decimal, thousands = r"[+-]?\d+{}\d+", r"[+-]?\d{{1,3}}({}\d{{3}})+({}\d+)?"
-        fields = []
-        if self.decimal == "." and re.fullmatch(decimal.format(","), text, re.ASCII):
-            fields.append('`decimal: ","`')
+    def hint(self, text: str, *, has_decimals: bool = False) -> SettingHint | None:
+        """Return a hint if a text that is not a number here is one in a different notation.
+
+        With `has_decimals`, other numbers have the decimal separator of this one, so that the hint is at others.
+        """
+        thousands, settings = r"[+-]?\d{{1,3}}({}\d{{3}})+({}\d+)?", {}
+        if not has_decimals and (other := self.other_decimal(text)):
+            settings["decimal"] = other
         for mark, point in ((",", r"\."), (".", ","), (" ", "[.,]"), ("'", "[.,]")):
             if re.fullmatch(thousands.format(re.escape(mark), point), text, re.ASCII) and self.thousands != mark:
-                fields.append(f'`thousands: "{mark}"`')
-        if fields:
-            return f"the source reads such numbers with {' or '.join(fields)}"
+                settings["thousands"] = mark
+        if settings:
+            fields = [f'`{name}: "{mark}"`' for name, mark in settings.items()]
+            return SettingHint(
+                f"the source reads such numbers with {' or '.join(fields)}", settings=settings,
+                purpose="to read such numbers", data=self.description,
+            )  # fmt: skip
         unit = unit_of(text) if self.unit is None else None
-        return None if unit is None else f'`unit: "{unit}"` of the column reads numbers with this unit'
+        if unit is None:
+            return None
+        return SettingHint(
+            f'`unit: "{unit}"` of the column reads numbers with this unit',
+            data=f"write numbers of this column without `{unit}`",
+        )
+
+    def other_decimal(self, text: str) -> str | None:
+        """Return the decimal separator of a number that has the other one, as `1,5` among numbers such as `1.5`."""
+        other = "," if self.decimal == "." else "."
+        return other if re.fullmatch(rf"[+-]?\d+{re.escape(other)}\d+", text, re.ASCII) else None
+
+    @property
+    def description(self) -> str:
+        """The notation as a hint: "write numbers such as 1234.5"."""
+        return f"write numbers such as 1{self.thousands or ''}234{self.decimal}5"
 
 
 PLAIN = NumberFormat()

@@ -10,11 +10,12 @@ import numpy as np
 
 from netspec.data.base import Array
 from netspec.data.tabular.cells import TextCells, each_distinct
-from netspec.data.tabular.column import Column, quoted
+from netspec.data.tabular.column import Column
 from netspec.data.tabular.encodings import NumberEncoding
 from netspec.data.tabular.row_errors import MAX_ALIKE
+from netspec.data.tabular.source import MISSING_MARKERS
 from netspec.data.tabular.statistics import NOT_NORMALIZED, ColumnStatistics, Median, normalized
-from netspec.errors import InputError, Problem, counted
+from netspec.errors import InputError, Problem, SettingHint, counted
 
 if TYPE_CHECKING:
     from netspec.data.tabular.cells import Cells
@@ -73,8 +74,9 @@ class NumericColumn(Column):
         if len(lost):
             absent, bad = self.absent(cells, lost)
             if self._missing == "error":
-                self.add_absent(faults, absent, cells, expected=self._expected, hint=self._absent_hint)
-            if not self._has_rows and not self.setting.is_label and len(bad) and bad[0] == 0:
+                self.add_absent(faults, absent, cells, expected=self._expected, training=self._replacements)
+            begins_with_text = not self._has_rows and len(bad) and bad[0] == 0
+            if begins_with_text and not (self.setting.is_label or self.setting.of_prediction):
                 self._report_text(cells, faults)
                 bad = bad[1:]
             if len(bad) and not self._holds_text:
@@ -128,21 +130,22 @@ class NumericColumn(Column):
 
     @property
     def _expected(self) -> str:
-        return "a label in every row" if self.setting.is_label else "a number"
+        return "a label in every row" if self.setting.is_target else "a number"
 
     @property
-    def _absent_hint(self) -> str | None:
-        if self.setting.is_label:
-            return None
-        return "fill the cell, or train with `missing: 0` (any number) or `missing: median` to replace it"
+    def _replacements(self) -> str | None:
+        """The fields with which a training replaces missing numbers."""
+        return None if self.setting.is_label else "`missing: 0` (any number) or `missing: median` to replace it"
 
     def _expected_number(self, expected: str) -> str:
-        return expected if self._spec.unit is None else f"{expected} with the unit `{self._spec.unit}`"
+        """Return what is expected; in rows with keys, numbers need no unit."""
+        unit = "" if self._spec.unit is None else f" with the unit `{self._spec.unit}`"
+        return f"{expected}, or text{unit}" if unit and self.setting.has_keys else f"{expected}{unit}"
 
     def _report_text(self, cells: Cells, faults: BlockFaults) -> None:
         """Report a column that begins with text once, not for every row."""
         self._holds_text = True
-        text, single_column_hint = cells.text(0), self.setting.alone
+        text = cells.text(0)
         declaration_hint = None
         if self.setting.learned is None:  # the training split, whose columns can be declared otherwise
             declaration_hint = (
@@ -153,30 +156,55 @@ class NumericColumn(Column):
             self.index,
             f"{self.title} holds text",
             expected=self._expected_number("numbers"),
-            got=quoted(text),
-            hint=(single_column_hint(text) if single_column_hint else None)
-            or self._format.hint(text)
-            or declaration_hint,
+            got=self.shown(text),
+            hint=self._hint(cells, text) or declaration_hint,
         )
 
     def _report_unparsable(self, cells: Cells, rows: Array, faults: BlockFaults) -> None:
         def cell_text(row: int) -> str:
-            return repr(cells.text(row))
+            return self.shown(cells.text(row))
 
-        def notation(row: int) -> str | None:
-            return self._format.hint(cells.text(row))
+        def hint(row: int) -> str | None:
+            return self._hint(cells, cells.text(row))
 
-        if self.setting.is_label:
+        if self.setting.is_target:
             message = f"{self.title} is not a number here, as it is in other rows"
             classes = "if the labels are names of classes, declare them in `classes`"
             faults.add(
                 rows, self.index, message, expected="a finite number", got=cell_text,
-                hint=lambda row: notation(row) or classes,
+                hint=lambda row: hint(row) or classes,
             )  # fmt: skip
         else:
-            message = f"{self.title} has text here"
+            message = f"{self.title} {'is not a number' if self.setting.has_keys else 'has text here'}"
             expected = self._expected_number("a number")
-            faults.add(rows, self.index, message, expected=expected, got=cell_text, hint=notation)
+            faults.add(rows, self.index, message, expected=expected, got=cell_text, hint=hint)
+
+    def _hint(self, cells: Cells, text: str) -> str | None:
+        """Return a hint at what a text that is not a number may be: a row, a missing value, a different notation."""
+        if self.setting.alone and (several := self.setting.alone(text)):
+            return several
+        if text.lower() in MISSING_MARKERS:
+            return self._hint_at_missing(text)
+        regular = self._number_with_decimals(cells) if self._format.other_decimal(text) else None
+        mixed = None if regular is None else (
+            f"other rows have numbers such as {regular}: write all with the decimal separator `{self._format.decimal}`"
+        )  # fmt: skip
+        return self._format.hint(text, has_decimals=regular is not None) or mixed
+
+    def _hint_at_missing(self, text: str) -> SettingHint:
+        """Return a hint for a text that mostly means a missing value."""
+        hint = f"`missing_values` of the source can declare that {text!r} means a missing value"
+        if self._missing == "error":
+            return SettingHint(f"{hint}; {self._replacements}" if self._replacements else hint)
+        values = {"missing_values": [*self.setting.missing_values, text]}
+        data = "null is a missing value" if self.setting.has_keys else "an empty cell is a missing value"
+        return SettingHint(hint, settings=values, purpose=f"to read {text!r} as a missing value", data=data)
+
+    def _number_with_decimals(self, cells: Cells) -> str | None:
+        """Return a number with the decimal separator of the column, if one of the cells is one."""
+        texts = [text for text in cells.distinct()[0] if self._format.decimal in text]
+        numbers = TextCells(texts).numbers(self._format).tolist()
+        return next((text for text, number in zip(texts, numbers, strict=True) if np.isfinite(number)), None)
 
     def drops(self, values: Array) -> Array | None:
         return np.isnan(values) if self._missing == "drop" else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -25,6 +25,22 @@ if TYPE_CHECKING:
 MEGABYTE = 2**20
 MISSING_VALUES = ("?", "NA", "N/A", "NaN", "null")
 """Texts that mean a missing value by default, in any case."""
+MISSING_MARKERS = frozenset({
+    "-", "--", ".", "n.a.", "n.a", "#n/a", "#value!", "none", "nil", "unknown", "missing", "not available", "undefined",
+})  # fmt: skip
+"""Further texts, in lower case, that mostly mean a missing value among numbers or dates."""
+
+
+@dataclass(frozen=True)
+class RowKeys:
+    """The keys of rows in memory: JSON objects, mappings, or the rows of a data frame."""
+
+    absent: Mapping[str, Sequence[int]]
+    """Indices of the rows that do not have a key, by key."""
+    unread: Sequence[str] = ()
+    """Keys that are not columns of the training."""
+    are_columns: bool = False
+    """Whether messages call them columns, as those of a data frame."""
 
 
 def _as_column(value: Any) -> Any:
@@ -86,8 +102,8 @@ class TableSource(Source):
 
     _in_memory: bool = PrivateAttr(default=False)
     """Whether the file is a temporary one, with rows that were in memory."""
-    _rows_without_key: Mapping[str, Sequence[int]] | None = PrivateAttr(default=None)
-    """Indices of the rows in memory that have no value for a key, by key; None if rows are not given by key."""
+    _row_keys: RowKeys | None = PrivateAttr(default=None)
+    """The keys of rows in memory; None if rows are not given by key."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -178,7 +194,7 @@ class TableSource(Source):
 
         return Declaration(
             self.columns, self.label, self.classes, self.missing, self.missing_values, self.number_format, learned,
-            self._unlabelled, of_other_files,
+            self._unlabelled, of_other_files, self._of_prediction, self.has_keys,
         )  # fmt: skip
 
     def with_files(self, paths: Sequence[Path], fields: Collection[str]) -> list[Source]:
@@ -214,15 +230,38 @@ class TableSource(Source):
         source._tree = None  # problems are not those of the spec
         return source
 
-    def of_rows_in_memory(self, rows_without_key: Mapping[str, Sequence[int]] | None = None) -> Self:
+    def of_rows_in_memory(self, keys: RowKeys | None = None) -> Self:
         """Return the source for temporary files, whose names messages do not mention.
 
-        If rows are given by key, `rows_without_key` has the indices of those that lack one of the keys. They may
-        lack the keys of columns whose cells may be empty.
+        If rows are given by key, they may lack the keys of columns whose cells may be empty.
         """
         source = self.model_copy()
-        source._in_memory, source._rows_without_key = True, rows_without_key
+        source._in_memory, source._row_keys = True, keys
         return source
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the rows were JSON objects or mappings: messages have keys and JSON's values."""
+        return self._row_keys is not None and not self._row_keys.are_columns
+
+    @property
+    def unread_keys(self) -> Sequence[str]:
+        """The keys of JSON objects or mappings that are not columns of the training."""
+        return self._row_keys.unread if self._row_keys is not None and self.has_keys else ()
+
+    def unread_columns(self, names: Sequence[str]) -> list[str]:
+        """Return which of the columns of a table this source does not mention; none if it reads all columns."""
+        if self.columns is None:
+            return []
+        division = self.division
+        others = [] if division is None else [division.time, division.group, division.stratify]
+        mentioned = {str(name) for name in (*self.columns, self.label, self.windows and self.windows.group, *others)}
+        return [name for name in names if name not in mentioned]
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the file is a temporary one, with rows that were in memory."""
+        return self._in_memory
 
     def known_classes(self) -> Mapping[str, int]:
         """Return the length of the label's vocabulary, if it is declared."""
@@ -294,9 +333,9 @@ class TableSource(Source):
         declared = self._declaration(learned, of_other_files=self.written is None)
         with located_at(self, "path"):
             file = self.opened_file()
-            added_columns = [] if self._rows_without_key is None else declared.columns_to_add(file.names)
+            added_columns = [] if self._row_keys is None else declared.columns_to_add(file.names)
             if self._in_memory:
-                file = RowsInMemory(file, added_columns)
+                file = RowsInMemory(file, added_columns, has_keys=self.has_keys)
             fields = fields_of(file, declared)
             groups = groups_of_windows(self, self.opened_file())
             times = times_of_windows(self, self.opened_file(), groups, file.title)
@@ -314,9 +353,9 @@ class TableSource(Source):
                 cache=self.cache * MEGABYTE,
                 window=self.shuffle.window if isinstance(self.shuffle, ShuffleWindow) else 0,
             )
-        if self._rows_without_key is not None:
+        if self._row_keys is not None:
             names_read = {column.name for columns in fields.values() for column in columns}
-            rows_without = {**self._rows_without_key, **dict.fromkeys(added_columns, range(int(file.pages()[-1])))}
+            rows_without = {**self._row_keys.absent, **dict.fromkeys(added_columns, range(int(file.pages()[-1])))}
             table.rows_without_key = {name: rows for name, rows in rows_without.items() if rows and name in names_read}
         if self.windows is None:
             return table

@@ -95,8 +95,8 @@ class RowsInMemory:
 
     title = "the table"
 
-    def __init__(self, file: TableFile, added: Sequence[str] = ()) -> None:
-        self._file = file
+    def __init__(self, file: TableFile, added: Sequence[str] = (), *, has_keys: bool = False) -> None:
+        self._file, self._has_keys = file, has_keys
         self.path, self.named = file.path, file.named
         self.names: Sequence[str] = (*file.names, *added)
 
@@ -134,8 +134,8 @@ class RowsInMemory:
         return None
 
     def other_delimiter(self, text: str) -> str | None:
-        """Return None: the cells were never a text."""
-        return None
+        """Return the hint of the file; None for rows with keys, whose cells were never a text."""
+        return None if self._has_keys else self._file.other_delimiter(text)
 
     def _of_file(self, columns: Sequence[int]) -> list[int]:
         return [column for column in columns if column < len(self._file.names)]

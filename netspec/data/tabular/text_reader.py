@@ -42,7 +42,8 @@ class TextColumn(Column):
         lost = [index for index, text in enumerate(texts) if not text]
         if lost and self._spec.missing == "error":
             rows = np.flatnonzero(np.isin(text_indices, lost))
-            self.add_absent(faults, rows, cells, expected="a text", hint="`missing: empty` reads it as an empty text")
+            fields = "`missing: empty` to read it as an empty text"
+            self.add_absent(faults, rows, cells, expected="a text", training=fields)
         if self._tokenizer is not None and self._tokenizer.unknown is None:
             self._report_unknown(self._tokenizer, texts, text_indices, faults)
         return np.array(texts, object)[text_indices]

@@ -48,11 +48,12 @@ class WindowedTable(Dataset):
         self._starts = starts[:limit]
         if not len(self._starts):
             needed = f"{counted(windows.length, 'row')} and the {counted(windows.horizon, 'row')} after it"
+            needed = needed if self._has_targets else counted(windows.length, "row")
+            series = " of one series" if windows.group is not None else ""
             raise InputError(
-                "no window fits into the table",
-                expected=f"{needed if self._has_targets else counted(windows.length, 'row')} without a gap",
-                got=counted(len(rows), "row"),
-            )
+                "no window fits into the table" if targets else "the table has too few rows for a prediction",
+                expected=f"{needed}{series} without a gap", got=counted(len(rows), "row"),
+            )  # fmt: skip
         self.fields = windowed_fields(table.fields, windows, targets=targets)
         self.classes = {name: names for name, names in table.classes.items() if name in self.fields}
         self.column_ranges = {column: self._range_of(*values) for column, values in table.column_ranges.items()}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.errors import InputError, Location, Problem
+from netspec.errors import InputError, Location, Problem, SettingHint
 
 if TYPE_CHECKING:
     from netspec.data.text.tokenizers.base import TokenizerSpec
@@ -55,7 +55,9 @@ class UnknownText(ValueError):
             str(self),
             location,
             expected="text made of tokens of the training split",
-            hint=f"`tokenizer: {{type: {self.kind}s, unknown: true}}` in all splits gives one index to all such text",
+            hint=SettingHint(
+                f"`tokenizer: {{type: {self.kind}s, unknown: true}}` in all splits gives one index to all such text"
+            ),
         )
 
 

@@ -12,7 +12,7 @@ from netspec.data.base import Array, FieldType, SampleKeys, Transform
 from netspec.data.imaging.base import Draw, ImageShape, ImageTransform
 from netspec.data.imaging.fields import FillMode, Ratios, Shares
 from netspec.data.transforms.resizing import Resizing
-from netspec.errors import Problem
+from netspec.errors import Problem, SettingHint
 from netspec.schema.specs.data import TRANSFORMS
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class _Crop(ImageTransform):
                     f"the crop's {name} is larger than that of the images",
                     expected=f"at most {size + 2 * around}" + f", including {around} on each side" * bool(around),
                     got=str(getattr(self, name)),
-                    hint="the transform Resizing enlarges images",
+                    hint=SettingHint("the transform Resizing enlarges images", data="enlarge the image"),
                 )
 
 

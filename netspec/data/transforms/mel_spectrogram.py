@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from netspec.data.base import DamagedSamples, FieldType, SampleKeys, Samples, Transform, per_sample
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError, Problem, SettingHint
 from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.spec import problem
 
@@ -104,7 +104,10 @@ class MelSpectrogram(Transform):
             "a sound is too short to be mirrored at its ends",
             expected=f"more than half of `fft_length` ({self.fft_length}) samples",
             got=str(size),
-            hint="pad sounds with `{type: Padding, length: …}` first, or use a smaller `fft_length`",
+            hint=SettingHint(
+                "pad sounds with `{type: Padding, length: …}` first, or use a smaller `fft_length`",
+                data="pad the sound with zeros",
+            ),
         )
 
     def apply(self, batch: Samples, keys: SampleKeys) -> Samples:

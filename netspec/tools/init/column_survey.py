@@ -12,15 +12,11 @@ from math import isnan
 import numpy as np
 
 from netspec.data.tabular.number_format import PLAIN, NumberFormat, unit_of, with_plain_spaces
-from netspec.data.tabular.source import MISSING_VALUES
+from netspec.data.tabular.source import MISSING_MARKERS, MISSING_VALUES
 from netspec.data.timestamps import date_formats, moment_of
 
 MISSING = frozenset({"", *map(str.lower, MISSING_VALUES)})
 """Cells that mean a missing value by default, in lower case."""
-MARKERS = frozenset({
-    "-", "--", ".", "n.a.", "n.a", "#n/a", "#value!", "none", "nil", "unknown", "missing", "not available", "undefined",
-})  # fmt: skip
-"""Further texts that mean a missing value among numbers or dates."""
 MAX_CLASSES = 20
 """A target of integers with more distinct values than this is a number, not a class."""
 SAMPLE = 1_000
@@ -109,7 +105,7 @@ class ColumnSurvey:
         """Count a few texts among numbers or dates as missing: up to a tenth of the cells, or half if usual ones."""
         count = sum(self.counts[text] for text in texts)
         many_values = len(self.counts) - len(texts) > MAX_CLASSES
-        are_markers = all(text.lower() in MARKERS for text in texts)
+        are_markers = all(text.lower() in MISSING_MARKERS for text in texts)
         if not 0 < len(texts) <= 3 or count > (0.5 if many_values and are_markers else 0.1) * self.filled:
             return
         if not many_values and not are_markers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from netspec.errors import InputError
+from netspec.errors import InputError, SettingHint
 from netspec.training.raw_samples import TEXT_FILE
 
 
@@ -18,15 +18,19 @@ class RequestError(Exception):
 
 
 def as_request_error(error: InputError, status: int, folder: Path | None = None) -> RequestError:
-    """Return an error about the content of a request in one line.
+    """Return an error about the content of a request, with a line for each problem.
 
-    It names the body, or one of its texts, instead of the temporary file in `folder` that contains it.
+    It names the body, or one of its texts, instead of the temporary file in `folder` that contains it. Hints at
+    settings of the training are left out, since clients cannot change these.
     """
     parts = []
     for problem in error.problems[:10]:
         facts = [("expected", problem.expected), ("got", problem.got)]
-        hint = [] if problem.hint is None else [problem.hint]
-        parts.append("; ".join([problem.message, *(f"{name} {text}" for name, text in facts if text), *hint]))
+        hint = problem.hint.data if isinstance(problem.hint, SettingHint) else problem.hint
+        names_file = folder is not None and str(folder) in problem.message
+        line = "" if problem.location is None or names_file else f"line {problem.location.line}: "
+        described = [f"{name} {text}" for name, text in facts if text]
+        parts.append("; ".join(filter(None, [f"{line}{problem.message}", *described, hint])))
     message = "\n".join(parts)
     if folder is not None:
         file = rf"(?:image |sound )?{re.escape(str(folder))}/(?:{TEXT_FILE}(\d+)|\w+)(?:\.\w+)?"

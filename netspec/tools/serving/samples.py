@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,13 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from netspec.data.base import Source
+from netspec.data.sources.csv import Csv
 from netspec.data.tabular.columns.base import LABEL, ColumnSpec
 from netspec.data.tabular.columns.categorical import Categorical
 from netspec.data.tabular.columns.date import Date
 from netspec.data.tabular.columns.numeric import Numeric
 from netspec.data.tabular.declaration import NAMES
 from netspec.data.tabular.source import TableSource
-from netspec.errors import InputError
+from netspec.data.transforms.latent_noise import LatentNoise
+from netspec.errors import InputError, format_digits, kind_of_file
+from netspec.schema.plain_json import json_text
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.serving.batching import Arrays
 from netspec.tools.serving.errors import RequestError, as_request_error
@@ -35,6 +40,9 @@ SUFFIXES = {
     b"MM\0*": ".tif",
 }  # fmt: skip
 """Suffixes of images by the first bytes of the file."""
+MAX_SHOWN = 100
+"""Number of characters of JSON in messages."""
+EXAMPLE_TEXT, EXAMPLE_DATE = "a text", date(2026, 11, 20)
 
 
 class PreparedBody(NamedTuple):
@@ -54,10 +62,11 @@ class BodyReader:
     """Turns bodies of requests into inputs of a net, prepared like the data of its training."""
 
     def __init__(self, model: Model, spec: TrainSpec) -> None:
-        self._preparation = FilePreparation(model, spec)
+        self._preparation = FilePreparation(model, spec, of_requests=True)
         self._split = self._preparation.split
-        self.kind = sample_kind(self._split)
-        """`image`, `table`, `text`, `sound`; or `arrays` if the training reads no files of samples."""
+        added = {step.field for step in self._split.transforms if isinstance(step, LatentNoise)}
+        self.kind = "arrays" if self._preparation.fields <= added else sample_kind(self._split)
+        """`image`, `table`, `text`, `sound`; or `arrays` if the net reads no files of samples."""
 
     def describe_time_series(self) -> dict[str, Any]:
         """Return how many rows of a time series a forecast needs, how many it is for, and what orders them."""
@@ -73,6 +82,24 @@ class BodyReader:
         split, learned = self._split, self._preparation.learned.source
         if not isinstance(split, TableSource):
             return [{"name": TEXT, "type": "text"}] if self.kind == "text" else []
+        described = []
+        for name, spec in self._column_specs(split).items():
+            values = None
+            if isinstance(spec, Categorical):
+                values = spec.vocabulary or learned.get(name, {}).get("vocabulary")
+            facts = {"values": values, "optional": split.fills_empty_cells(name)}
+            if isinstance(spec, Date):
+                facts["format"] = spec.format or "ISO 8601"
+            if isinstance(spec, Numeric):
+                notation = split.number_format
+                facts |= {"decimal": notation.decimal.strip("."), "thousands": notation.thousands, "unit": spec.unit}
+            known = {key: value for key, value in facts.items() if value}
+            described.append({"name": name, "type": getattr(spec, "type", "")} | known)
+        return described
+
+    def _column_specs(self, split: TableSource) -> dict[str, ColumnSpec]:
+        """Return the columns that the net reads, by name."""
+        learned = self._preparation.learned.source
         fields = split.fields_read(self._preparation.fields)
         label = None if split.label is None else str(split.label)
         columns: dict[str, ColumnSpec]
@@ -86,20 +113,7 @@ class BodyReader:
             columns.setdefault(label, Categorical(vocabulary=split.classes) if names else Numeric())
         if split.windows is not None and split.windows.group is not None:
             columns.setdefault(split.windows.group, Categorical())
-        described = []
-        for name, spec in columns.items():
-            values = None
-            if isinstance(spec, Categorical):
-                values = spec.vocabulary or learned.get(name, {}).get("vocabulary")
-            facts = {"values": values, "optional": split.fills_empty_cells(name)}
-            if isinstance(spec, Date):
-                facts["format"] = spec.format or "ISO 8601"
-            if isinstance(spec, Numeric):
-                notation = split.number_format
-                facts |= {"decimal": notation.decimal.strip("."), "thousands": notation.thousands, "unit": spec.unit}
-            known = {key: value for key, value in facts.items() if value}
-            described.append({"name": name, "type": getattr(spec, "type", "")} | known)
-        return described
+        return columns
 
     def read(self, body: bytes, content_type: str) -> PreparedBody:
         """Return the samples in a body as inputs of the net.
@@ -137,7 +151,7 @@ class BodyReader:
         inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         notes = self._preparation.notes
         unknown = describe_unknown_texts(unknown_texts) if unknown_texts else ""
-        sentences = [notes.missing_key_notes, notes.unknown, *notes.time_notes, unknown]
+        sentences = [notes.missing_key_notes, notes.unread_key_notes, notes.unknown, *notes.time_notes, unknown]
         return PreparedBody(ids, inputs, windows, list(filter(None, sentences)))
 
     def _write(self, body: bytes, content_type: str, folder: Path) -> tuple[list[Path], Source]:
@@ -164,16 +178,78 @@ class BodyReader:
             data = parse_json(body)
             if takes_texts and _has_texts(data):
                 return write_texts(_texts(data), split, folder)
-            return write_rows(_rows(data), split, folder)
+            return write_rows(self._rows(data), split, folder)
+        if b"\0" in body[:64] and not body.startswith(b"PAR1"):
+            raise RequestError(422, f"the body is not a table; expected rows as JSON or CSV; got {_kind(body)}")
         path = folder / f"rows{split.file_suffix()}"
         path.write_bytes(body)
         if takes_texts and content_type != "text/csv" and (content_type == "text/plain" or is_text_file(path, split)):
             return write_texts([decoded(body)], split, folder)
         return [path], split.of_rows_in_memory()
 
+    def _rows(self, data: Any) -> list[Row]:
+        """Return the rows of a JSON body: one row, or a list of rows. Raises `RequestError` 400."""
+        if isinstance(data, dict) and isinstance(data.get("rows"), list) and len(data) == 1:
+            data = data["rows"]
+        are_rows = isinstance(data, list) and any(isinstance(item, (dict, list)) for item in data)
+        rows = data if are_rows else [data]
+        takes_lists = isinstance(self._split, Csv) and self._split.header is not True
+        kinds = (dict, list) if takes_lists else (dict,)
+        wrong = next((index for index, row in enumerate(rows) if not (row and isinstance(row, kinds))), None)
+        wrong = wrong if wrong is not None or not rows else _odd_one(rows)
+        if rows and wrong is None:
+            return rows
+        expected = f"expected a row such as {json_text(self.example_row(), ascii=False)}, or a list of rows"
+        if not are_rows or wrong is None:
+            raise RequestError(400, f"{expected}; got {_shown_json(data)}")
+        raise RequestError(400, f"row {wrong + 1} is {_shown_json(rows[wrong])}; {expected}")
+
+    def example_row(self) -> dict[str, Any]:
+        """Return a row that the model accepts, with usual values of its columns."""
+        split, learned = self._split, self._preparation.learned.source
+        if not isinstance(split, TableSource):
+            return {TEXT: EXAMPLE_TEXT}
+        return {name: _example(spec, learned.get(name, {})) for name, spec in self._column_specs(split).items()}
+
+
+def _example(spec: ColumnSpec, learned: Mapping[str, Any]) -> Any:
+    """Return a usual value of a column: in the middle of the numbers, or the first category."""
+    if isinstance(spec, Numeric):
+        middle = learned.get("fill", learned.get("offset", 1))
+        number = float(format_digits(middle[0] if isinstance(middle, list) else middle, 3))
+        return int(number) if number.is_integer() else number
+    if isinstance(spec, Categorical):
+        return next(iter(spec.vocabulary or learned.get("vocabulary") or ["a"]))
+    if isinstance(spec, Date):
+        return EXAMPLE_DATE.strftime(spec.format or "%Y-%m-%d")
+    return EXAMPLE_TEXT
+
+
+def _odd_one(rows: Sequence[Any]) -> int | None:
+    """Return the index of the first row that is an object if the first is a list, or vice versa."""
+    return next((index for index, row in enumerate(rows) if type(row) is not type(rows[0])), None)
+
+
+def _shown_json(data: Any) -> str:
+    text = json_text(data, ascii=False)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} …"
+
 
 def _is_json(body: bytes, content_type: str) -> bool:
-    return content_type == "application/json" or (content_type != "text/csv" and body.lstrip()[:1] in (b"{", b"["))
+    """Return whether rows are sent as JSON. A single JSON value is an error, but not a table."""
+    if content_type in ("application/json", "text/csv"):
+        return content_type == "application/json"
+    start = body.removeprefix(codecs.BOM_UTF8).lstrip()
+    return start[:1] in (b"{", b"[") or (len(start) <= MAX_SHOWN and b"\n" not in start.strip() and _is_value(start))
+
+
+def _is_value(body: bytes) -> bool:
+    """Return whether a text is a JSON value."""
+    try:
+        parse_json(body)
+    except RequestError:
+        return False
+    return True
 
 
 def is_json_text(body: bytes, content_type: str) -> bool:
@@ -184,16 +260,6 @@ def is_json_text(body: bytes, content_type: str) -> bool:
         return isinstance(parse_json(body), (dict, list))
     except RequestError:
         return re.match(rb'\s*\{\s*"', body) is not None  # an object with a mistake rather than a text
-
-
-def _rows(data: Any) -> list[Row]:
-    """Return the rows of a JSON body: one row, or a list of rows."""
-    if isinstance(data, dict) and isinstance(data.get("rows"), list) and len(data) == 1:
-        data = data["rows"]
-    rows = data if isinstance(data, list) and data and all(isinstance(row, (dict, list)) for row in data) else [data]
-    if not all(isinstance(row, (dict, list)) and row for row in rows):
-        raise RequestError(400, 'expected a row such as {"age": 39, "job": "clerk"}, or a list of rows')
-    return rows
 
 
 def _has_texts(data: Any) -> bool:
@@ -222,7 +288,19 @@ def decoded(body: bytes) -> str:
 
 
 def _image_suffix(body: bytes) -> str:
-    for start, suffix in SUFFIXES.items():
-        if body.startswith(start):
-            return suffix
-    raise RequestError(422, "the body is not an image: expected a PNG, JPEG, WebP, BMP, GIF or TIFF file")
+    suffix = _suffix(body)
+    if suffix is None:
+        expected = "expected a PNG, JPEG, WebP, BMP, GIF or TIFF file"
+        raise RequestError(422, f"the body is not an image; {expected}; got {_kind(body)}")
+    return suffix
+
+
+def _suffix(body: bytes) -> str | None:
+    """Return the suffix of an image; None for another file."""
+    return next((suffix for start, suffix in SUFFIXES.items() if body.startswith(start)), None)
+
+
+def _kind(body: bytes) -> str:
+    """Describe the content of a body for messages: `a PNG image`, `a text file`."""
+    suffix = _suffix(body)
+    return kind_of_file(body[:64]) if suffix in (None, ".webp") else f"a {suffix[1:].upper()} image"

@@ -156,15 +156,38 @@ def test_rows_have_the_answers_of_netspec_predict(fruit, table_run, tmp_path):
     [
         (b"", 400, "the body is empty"),
         (b'{"size": ', 400, "not valid JSON"),
-        ({"size": 1, "colour": "red"}, 422, "no column 'color'"),
-        ({"size": "big", "color": "red"}, 422, "column `size` holds text"),
+        ({"size": 1, "colour": "red"}, 422, "no row has the key 'color'; "),
+        ({"size": "big", "color": "red"}, 422, "row 1: `size` is not a number; expected a number; got 'big'"),
+        ({"size": True, "color": "red"}, 422, "row 1: `size` is not a number; expected a number; got true"),
+        ({"size": "1,5", "color": "red"}, 422, "got '1,5'; write numbers such as 1234.5"),
+        ({"size": "3 kg", "color": "red"}, 422, "got '3 kg'; write numbers of this column without `kg`"),
+        ({"size": "n.a.", "color": "red"}, 422, "got 'n.a.'; null is a missing value"),
         ({"size": [1], "color": "red"}, 422, "row 1: `size` is not a single value"),
-        ([{"size": 1, "color": "red"}, {"size": "x", "color": "red"}], 422, "row 2: column `size` has text here"),
-        ({"shape": 1}, 422, "the table has no columns 'color', 'size'; expected "),
-        ([[1, "red"]], 422, "a row must be an object"),
+        ([{"size": 1, "color": "red"}, {"size": "x", "color": "red"}], 422, "row 2: `size` is not a number"),
+        ({"shape": 1}, 422, "no row has the keys 'color', 'size'; expected rows with the keys 'color', 'size'; got "),
+        ({"instances": [{"size": 1, "color": "red"}]}, 422, "got the key 'instances'"),
+        ([[1, "red"]], 400, 'row 1 is [1, "red"]; expected a row such as {"size": 5.07, "color": "green"}, or a list'),
+        ([{"size": 1, "color": "red"}, 5], 400, 'row 2 is 5; expected a row such as {"size": 5.07, "color": "green"}'),
+        ([{"size": 1, "color": "red"}, []], 400, "row 2 is []; expected a row"),
         ([], 400, "expected a row"),
-        ({}, 400, "expected a row"),
-        (b"\x00\x01", 422, ""),
+        ({}, 400, 'expected a row such as {"size": 5.07, "color": "green"}, or a list of rows; got {}'),
+        (5, 400, "or a list of rows; got 5"),
+        (b"5", 400, "or a list of rows; got 5"),
+        (b'"x"', 400, 'or a list of rows; got "x"'),
+        (b"size;color\n1;red\n", 422, 'the line is a single cell: separate cells by ","'),
+        (b"size,color\nbig,red\n", 422, "row 1: column `size` has text here; expected a number; got 'big'"),
+        (b'size,color\n"9,red\n', 422, "line 2: this row cannot be read; expected cells in matching quotes"),
+        (
+            b"size,color\n9,r\xe9d\n",
+            422,
+            "row 1: this row is not UTF-8 text; expected text in UTF-8; got the byte 0xe9",
+        ),
+        (
+            b"size,size,color\n9,8,red\n",
+            422,
+            "two columns are called 'size'; expected a different name for each column",
+        ),
+        (b"\x00\x01", 422, "the body is not a table; expected rows as JSON or CSV; got a file that begins with"),
         (b"PAR1", 422, "the body is damaged; expected a complete Parquet file"),
         ({"size": 1, "color": "\ud83d"}, 422, "a text has half of a surrogate pair; expected Unicode characters"),
     ],
@@ -183,7 +206,7 @@ def test_missing_keys_of_columns_that_may_be_empty_are_noted(serve, tmp_path):
     client = serve(run)
     answers = client.post("/predict", {"size": 9, "rooms": None})[1]
     assert "notes" not in answers
-    for row in ({"size": 9}, {"size": 9, "price": 7, "id": 3}):
+    for row in ({"size": 9}, {"size": 9, "price": 7}):
         answer = client.post("/predict", row)[1]
         assert answer["answers"] == answers["answers"]
         assert answer["notes"] == ["keys that rows do not have count as null: `rooms` is missing in row 1"]
@@ -195,11 +218,40 @@ def test_missing_keys_of_columns_that_may_be_empty_are_noted(serve, tmp_path):
         netspec.load(run, device="reference").predict(rows)
     assert warned[0].filename == __file__
     status, error = client.error("/predict", {"size": 9, "room": 2})
-    assert (status, "no column 'rooms'" in error, "did you mean `room` as `rooms`?" in error) == (422, True, True)
+    assert (status, "has the key 'rooms'" in error, "did you mean `room` as `rooms`?" in error) == (422, True, True)
     status, error = client.error("/predict", {"rooms": 9})
     assert (status, error) == (
-        422, "the table has no column 'size'; expected a table with the columns 'rooms', 'size'; got the column 'rooms'"
+        422, "no row has the key 'size'; expected rows with the keys 'rooms', 'size'; got the key 'rooms'"
     )  # fmt: skip
+
+
+def test_keys_that_are_not_columns_are_noted(fruit, table_run):
+    rows = [{"size": 9, "color": "red", "id": 7}, {"size": 9, "color": "red", "fruit": "apple", "tags": ["a"]}]
+    notes = ["keys that are not columns of the model are ignored: `id`, `tags`"]
+    assert fruit.post("/predict", rows)[1]["notes"] == notes
+    assert list(netspec.predict(table_run, rows, device="reference").unread_key_notes) == notes
+
+
+def test_problems_of_a_request_do_not_mention_the_training(serve, tmp_path):
+    spec = HOMES.replace(
+        "size: numeric", "size: {type: categorical}, day: {type: date, parts: [day], format: '%d.%m.%Y'}"
+    )
+    (tmp_path / "train.yaml").write_text(spec.replace("features: {shape: [2]}", "features: {shape: [4]}"))
+    (tmp_path / "homes.csv").write_text("size,day,rooms,price\nbig,1.2.2026,2,3\nsmall,3.2.2026,,4\n")
+    netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference")
+    client = serve(tmp_path / "run")
+    row = {"size": "big", "day": "5.6.2026", "rooms": 2}
+    assert client.post("/predict", row)[0] == 200
+    for wrong, error in [
+        ({"size": "huge"}, "row 1: 'huge' is not a known category of `size`; expected one of big, small"),
+        ({"size": None}, "row 1: `size` has no value here; expected a category; got null"),
+        (
+            {"day": "2026-06-05"},
+            "row 1: `day` has no date here that can be read; expected `%d.%m.%Y`; got '2026-06-05'",
+        ),
+        ({"day": None}, "row 1: `day` has no value here; expected a date; got null"),
+    ]:
+        assert client.error("/predict", row | wrong) == (422, error)
 
 
 def test_the_notation_of_numbers_and_the_target_are_described(serve, tmp_path):
@@ -231,7 +283,7 @@ def test_an_unknown_parameter_is_refused(fruit):
 def test_answers_are_utf_8(fruit):
     _, body, headers = fruit.request("POST", "/predict", json.dumps({"größe": 1}))
     assert headers["Content-Type"] == "application/json"
-    assert "got the column 'größe'" in body.decode()
+    assert "got the key 'größe'" in body.decode()
     assert json_bytes(["ü", "\ud83d", float("nan")]) == '["ü", "\\ud83d", null]'.encode()
 
 
@@ -258,7 +310,7 @@ def test_images(serve, image_run):
     for kind in ("JPEG", "WEBP", "BMP", "GIF", "TIFF"):
         assert client.post("/predict", picture(250, kind))[1]["answers"][0]["class"] == "light"
     assert client.error("/predict", b"hello") == (
-        422, "the body is not an image: expected a PNG, JPEG, WebP, BMP, GIF or TIFF file"
+        422, "the body is not an image; expected a PNG, JPEG, WebP, BMP, GIF or TIFF file; got a text file"
     )  # fmt: skip
     status, error = client.error("/predict", picture(10)[:40])
     assert (status, error.partition(";")[0]) == (422, "the body cannot be read")
@@ -346,7 +398,7 @@ def test_a_table_of_texts_is_described_as_texts(serve, text_table_run):
     status, error = client.error("/predict", {"reviw": "nice"})
     assert status == 422
     assert error == (
-        "the table has no column 'review'; expected a table with the column 'review'; got the column 'reviw'; "
+        "no row has the key 'review'; expected rows with the key 'review'; got the key 'reviw'; "
         "did you mean `reviw` as `review`?"
     )
 
@@ -523,7 +575,7 @@ def test_rows_of_a_time_series(serve, tmp_path, columns, listed):
     assert about["columns"] == [{"name": name, "type": types[name]} for name in listed]
     row = {name: value for name, value in {"temperature": 9, "sales": 1.25, "shop": "north"}.items() if name in listed}
     assert len(client.post("/predict", [row] * 5)[1]["answers"]) == 2
-    assert "no window fits" in client.error("/predict", [row] * 3)[1]
+    assert "too few rows for a prediction" in client.error("/predict", [row] * 3)[1]
     for name in listed:
         assert name in client.error("/predict", [{other: row[other] for other in row if other != name}] * 4)[1]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -50,6 +50,17 @@ class ColumnSetting:
     """The notation of numbers in the table."""
     alone: Callable[[str], str | None] | None = None
     """Hint for cells that look like several columns, if this is the only column of the table."""
+    missing_values: Sequence[str] = ()
+    """The cells that mean a missing value, as the source declares them."""
+    of_prediction: bool = False
+    """Whether the rows are those of a file to predict, or in memory."""
+    has_keys: bool = False
+    """Whether the rows are JSON objects or mappings."""
+
+    @property
+    def is_target(self) -> bool:
+        """Whether it is the label of samples to train or test on, rather than a column of rows to predict."""
+        return self.is_label and not self.of_prediction
 
 
 class ColumnSpec(Spec):
