@@ -54,7 +54,8 @@ def generate(
     encoder-decoder net writes the text that belongs to the prompt, such as its translation, up to its end, however
     long; it takes the most probable token each time, unless --temperature, --top-k, --top-p or --seed is given. The
     same seed generates the same text. With --beams, beam search keeps the N most probable texts after each token, and
-    the best one is printed at the end. --json prints an object with `prompt` and the `text` generated for it.
+    the best one is printed at the end. --json prints an object with `prompt` and the `text` generated for it, and with
+    `notes` if the vocabulary does not have all of the prompt.
     """
     prompt = _read_standard_input() if prompt == "-" else prompt
     spec, weights = find_weights(spec, weights)
@@ -65,8 +66,11 @@ def generate(
         weights=weights, device=device,
     )  # fmt: skip
     if as_json:
-        print_json({"prompt": prompt, "text": "".join(stream.pieces)})
+        notes = {} if stream.note is None else {"notes": [stream.note]}
+        print_json({"prompt": prompt, "text": "".join(stream.pieces)} | notes)
         return
+    if stream.note is not None:
+        print(f"note: {stream.note}", file=sys.stderr, flush=True)
     if stream.continues_prompt:
         sys.stdout.write(prompt)
         sys.stdout.flush()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from netspec.data.text.tokens import Tokenizer, UnknownText
-from netspec.errors import InputError
+from netspec.errors import InputError, and_more, counted
 from netspec.schema.load import Source
 from netspec.tools.model_inputs import is_model_file, load, spec_and_weights
 from netspec.tools.sampling_defaults import SEED, TEMPERATURE, TOKENS
@@ -20,6 +21,9 @@ from netspec.training.model import Model
 
 UNDECODED = "�"
 """Replacement character, to which a tokenizer decodes an incomplete character."""
+EXAMPLE_PROMPT = "To be"
+MAX_SHOWN = 5
+"""Number of unknown characters or words of a prompt that a note shows."""
 
 
 def generate(
@@ -46,15 +50,17 @@ def generate(
     the text is the most probable one that beam search finds, which keeps that many candidates.
 
     Raises `InputError` if the net does not predict tokens, or the prompt is empty, or has characters or words that the
-    net does not know.
+    net does not know. If the vocabulary has an index for such text, a `UserWarning` names them.
 
         >>> netspec.generate("runs/char_lstm", "ROMEO:", temperature=0.8)
     """
-    stream = generate_stream(
+    stream = text_stream(
         source, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, beams=beams,
         weights=weights, device=device,
     )  # fmt: skip
-    return "".join(stream)
+    text = "".join(stream.pieces)
+    _warn(stream)
+    return text
 
 
 def generate_stream(
@@ -75,10 +81,12 @@ def generate_stream(
     >>> for text in netspec.generate_stream("runs/char_lstm", "ROMEO:"):
     ...     print(text, end="", flush=True)
     """
-    return text_stream(
+    stream = text_stream(
         source, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, beams=beams,
         weights=weights, device=device,
-    ).pieces  # fmt: skip
+    )  # fmt: skip
+    _warn(stream)
+    return stream.pieces
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,14 @@ class TextStream:
     """Whether the text continues the prompt; that of an encoder-decoder net replaces it."""
     pieces: Iterator[str]
     """The pieces of the text, without the prompt."""
+    note: str | None = None
+    """The characters or words of the prompt that the vocabulary does not have, as a sentence."""
+
+
+def _warn(stream: TextStream) -> None:
+    """Warn the caller of the calling function about unknown parts of the prompt."""
+    if stream.note is not None:
+        warnings.warn(stream.note, stacklevel=3)
 
 
 def text_stream(
@@ -120,7 +136,7 @@ def text_stream(
     else:
         sampling = text_model.sampling(temperature, top_k, top_p, seed)
         pieces = text_model.sample_text(prompt_tokens, tokens, sampling, SEED if seed is None else seed)
-    return TextStream(text_model.continues_prompt, pieces)
+    return TextStream(text_model.continues_prompt, pieces, text_model.describe_unknown(prompt))
 
 
 def _check_beams(beams: int, *, has_sampling_options: bool) -> None:
@@ -160,12 +176,28 @@ class TextModel:
 
     def encode(self, prompt: str) -> list[int]:
         """Return the tokens of a prompt. Raises `InputError` if it has unknown characters or words."""
-        text = prompt if self.continues_prompt else prompt.strip()  # as cells of a table are read
         try:
-            tokens: list[int] = self._prompt_tokenizer.encode(text).tolist()
+            tokens: list[int] = self._prompt_tokenizer.encode(self._text_of(prompt)).tolist()
         except UnknownText as error:
             raise InputError(f"the prompt cannot be encoded: {error}", got=repr(prompt)[:100]) from None
         return tokens
+
+    def _text_of(self, prompt: str) -> str:
+        """Return the text that is encoded: a source text as cells of a table are read, without surrounding blanks."""
+        return prompt if self.continues_prompt else prompt.strip()
+
+    def example_prompt(self) -> str:
+        """Return a prompt whose characters or words are in the vocabulary."""
+        return self._prompt_tokenizer.known_text(EXAMPLE_PROMPT)
+
+    def describe_unknown(self, prompt: str) -> str | None:
+        """Return which characters or words of a prompt the vocabulary does not have, as a sentence; None if none."""
+        unknown = self._prompt_tokenizer.unknown_tokens(self._text_of(prompt))
+        if not unknown:
+            return None
+        kind = self._prompt_tokenizer.noun
+        shown = ", ".join(map(repr, unknown[:MAX_SHOWN])) + and_more(len(unknown) - MAX_SHOWN)
+        return f"the prompt has {counted(len(unknown), kind)} that the training did not learn: {shown}"
 
     def sampling(self, temperature: float | None, top_k: int | None, top_p: float | None, seed: int | None) -> Sampling:
         """Return the settings for drawing tokens. By default, an encoder-decoder net takes the most probable ones."""

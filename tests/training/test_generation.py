@@ -314,6 +314,20 @@ def test_a_text_is_decoded_piece_by_piece() -> None:
     assert list(decoded_pieces(cast(Any, Words()), iter([1, 2, 3]), [0])) == [" w1", " w2", " w3"]
 
 
+def test_unknown_characters_of_a_prompt_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    note = "the prompt has 2 characters that the training did not learn: 'ä', '!'"
+    assert main(["generate", "seq2seq", "--prompt", "3 Mäy 2019!"]) == 0
+    out, err = capsys.readouterr()
+    assert (out, f"\nnote: {note}\n" in err) == ("2019-05-03\n", True)
+    assert main(["generate", "seq2seq", "--prompt", "3 Mäy 2019!", "--json"]) == 0
+    assert loads(capsys.readouterr().out)["notes"] == [note]
+    with pytest.warns(UserWarning, match="the prompt has 2 characters") as warned:
+        netspec.generate("seq2seq", "3 Mäy 2019!")
+    assert warned[0].filename == __file__
+    assert main(["generate", "seq2seq", "--prompt", "3 May 2019", "--json"]) == 0
+    assert "notes" not in loads(capsys.readouterr().out)
+
+
 def test_unknown_prompts_are_refused(run: Path) -> None:
     with pytest.raises(InputError, match="the prompt cannot be encoded: the character 'x' is not in the vocabulary"):
         netspec.generate(run, "abx")

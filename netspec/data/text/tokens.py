@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -74,6 +74,8 @@ class Tokenizer(ABC):
     """The number of the start token, which a decoder reads before the first token of a text."""
     end: int | None = None
     """The number of the end token, which follows the last token of a text."""
+    noun: ClassVar[str] = "token"
+    """Name of a token in messages."""
 
     @property
     def reserved(self) -> list[int]:
@@ -83,6 +85,21 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode(self, text: str) -> Array:
         """Return the tokens of a text, (n,) of int32. Raises `UnknownText`."""
+
+    def unknown_tokens(self, text: str) -> list[str]:
+        """Return the distinct tokens of a text that become `unknown`, in their order."""
+        return []
+
+    def known_text(self, wanted: str) -> str:
+        """Return an example of a text without unknown tokens: `wanted`, or else one letter, number or word."""
+        letters = (text for text in (self.decode([number]) for number in range(self.size)) if text.isalnum())
+        return wanted if self._knows(wanted) else next(filter(self._knows, letters), wanted)
+
+    def _knows(self, text: str) -> bool:
+        try:
+            return not self.unknown_tokens(text) and not np.isin(self.encode(text), self.reserved).any()
+        except UnknownText:
+            return False
 
     def encode_all(self, texts: Sequence[str]) -> list[Array]:
         """Return the tokens of each text."""
@@ -137,6 +154,8 @@ class _Listed(Tokenizer):
 class CharacterTokenizer(_Listed):
     """Characters by a table of all code points up to the last one known."""
 
+    noun = "character"
+
     def __init__(self, spec: Characters, vocabulary: str) -> None:
         super().__init__(spec, vocabulary)
         codes = _codes(vocabulary)
@@ -155,6 +174,11 @@ class CharacterTokenizer(_Listed):
             raise UnknownText("character", text[first], text, first)
         return numbers
 
+    def unknown_tokens(self, text: str) -> list[str]:
+        """Return the distinct characters of a text that are not in the vocabulary."""
+        known = set(self._tokens)
+        return [character for character in dict.fromkeys(prepared(self._spec, text)) if character not in known]
+
     def decode(self, numbers: Iterable[int]) -> str:
         """Return the characters."""
         return "".join(self._text_of(numbers))
@@ -162,6 +186,8 @@ class CharacterTokenizer(_Listed):
 
 class WordTokenizer(_Listed):
     """Words by a dictionary."""
+
+    noun = "word"
 
     def __init__(self, spec: Words, vocabulary: Sequence[str]) -> None:
         super().__init__(spec, vocabulary)
@@ -180,6 +206,11 @@ class WordTokenizer(_Listed):
             offset = next(match.start() for at, match in enumerate(self._find.finditer(text)) if at == first_unknown)
             raise UnknownText("word", words[first_unknown], text, offset)
         return numbers
+
+    def unknown_tokens(self, text: str) -> list[str]:
+        """Return the distinct words of a text that are not in the vocabulary."""
+        words = dict.fromkeys(self._find.findall(prepared(self._spec, text)))
+        return [word for word in words if word not in self._numbers]
 
     def decode(self, numbers: Iterable[int]) -> str:
         """Return the words, separated by blanks."""

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from netspec.errors import did_you_mean
-from netspec.schema.plain_json import json_bytes
+from netspec.schema.plain_json import json_bytes, json_text
 from netspec.tools.serving.batching import Arrays
 from netspec.tools.serving.errors import RequestError
 from netspec.tools.serving.generation import Generation
@@ -164,7 +164,7 @@ class _Endpoints:
         if unknown is not None:
             hint = did_you_mean(unknown, ["top"]) or "it has `top`"
             if generation is not None:
-                hint = f"send settings in the JSON body, such as {generation.example}"
+                hint = f"send settings in the JSON body, such as {json_text(generation.example, ascii=False)}"
             raise RequestError(400, f"/predict has no parameter `{unknown[:50]}`: {hint}")
         if generation is not None and "top" in request.query_params:
             raise RequestError(400, "`top` is a number of classes, and the answer to a prompt has none")
@@ -177,15 +177,17 @@ class _Endpoints:
             raise RequestError(415, "send the content itself as the body, for example by curl --data-binary @FILE")
         if generation is not None:
             texts = await self._run(len(body), generation.read, body, content_type)
-            answers = [{"text": text} for text in await self._generate(request, generation, texts)]
-            return _json({"model": self._service.name, "answers": answers})
+            answers = [{"text": text} for text in await self._generate(request, generation, texts.pieces)]
+            return self._answered(answers, texts.notes)
         loop = asyncio.get_running_loop()
         samples = await loop.run_in_executor(self._threads, self._service.read, body, content_type)
         outputs = await self._compute(samples.inputs)
         size = sum(array.nbytes for array in outputs.values())
         answers = await self._run(size, self._service.answers, samples, outputs, top)
-        notes = {"notes": samples.notes} if samples.notes else {}
-        return _json({"model": self._service.name, "answers": answers} | notes)
+        return self._answered(answers, samples.notes)
+
+    def _answered(self, answers: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> Response:
+        return _json({"model": self._service.name, "answers": answers} | ({"notes": notes} if notes else {}))
 
     async def _generate(self, request: Request, generation: Generation, texts: Sequence[Iterator[str]]) -> list[str]:
         """Return the texts for prompts. If the request is canceled or the client goes away, the generation ends."""

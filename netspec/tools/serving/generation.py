@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.schema.plain_json import json_text
@@ -53,41 +54,43 @@ class PromptRequest:
     seed: int | None = None
 
 
-def parse_prompts(body: bytes, content_type: str, column: str | None = None) -> list[PromptRequest]:
+class PromptTexts(NamedTuple):
+    """The texts for the prompts of a request."""
+
+    pieces: Sequence[Iterator[str]]
+    """The pieces of each text, which are computed when they are read."""
+    notes: Sequence[str]
+    """Sentences about characters or words that the vocabulary does not have."""
+
+
+def parse_prompts(body: bytes, content_type: str, example: str, column: str | None = None) -> list[PromptRequest]:
     """Read prompts: a JSON object, a list of objects, or one prompt as plain text.
 
-    `column` is another name of the field `prompt`: the column of source texts that an encoder-decoder net reads.
-    Raises `RequestError` 400, listing every problem up to `MAX_PROBLEMS`.
+    `example` is a right request for messages. `column` is another name of the field `prompt`: the column of source
+    texts that an encoder-decoder net reads. Raises `RequestError` 400, listing every problem up to `MAX_PROBLEMS`.
     """
     if not is_json_text(body, content_type):
         return [PromptRequest(decoded(body))]
     data = parse_json(body)
     messages = data if isinstance(data, list) and data else [data]
     if not all(isinstance(message, dict) and not message.keys().isdisjoint({"prompt", column}) for message in messages):
-        raise RequestError(400, f"expected an object with a prompt, such as {_example(column)}, or a list of these")
+        raise RequestError(400, f"expected an object with a prompt, such as {example}, or a list of these")
     if len(messages) > MAX_PROMPTS:
         raise RequestError(400, f"a request may have at most {MAX_PROMPTS:,} prompts, got {len(messages):,}")
-    messages = [
-        message if "prompt" in message else {"prompt" if name == column else name: message[name] for name in message}
-        for message in messages
-    ]
     problem_lines = (
         f"{_title(number, len(messages))}{problem}"
         for number, message in enumerate(messages, 1)
-        for problem in _problems(message)
+        for problem in _problems(message, "prompt" if column is None or "prompt" in message else column)
     )
     problems = list(islice(problem_lines, MAX_PROBLEMS))
     if problems:
         raise RequestError(400, "\n".join(problems))
     return [
-        PromptRequest(**{name: value for name, value in message.items() if value is not None}) for message in messages
-    ]
-
-
-def _example(column: str | None) -> str:
-    """Return a request in JSON."""
-    prompt = {column: "a text"} if column else {"prompt": "To be"}
-    return json_text({**prompt, "tokens": 100}, ascii=False)
+        PromptRequest(**{
+            "prompt" if name == column else name: value for name, value in message.items() if value is not None
+        })
+        for message in messages
+    ]  # fmt: skip
 
 
 def _title(number: int, count: int) -> str:
@@ -104,16 +107,17 @@ def _request_errors(title: str) -> Iterator[None]:
         raise RequestError(422, f"{title}{as_request_error(error, 422)}") from None
 
 
-def _problems(message: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the names and types of the fields of a request."""
+def _problems(message: Mapping[str, Any], prompt: str) -> Iterator[str]:
+    """Yield what is wrong with the names and types of the fields of a request; `prompt` is the name of its prompt."""
+    fields = {prompt if name == "prompt" else name: kind for name, kind in FIELD_TYPES.items()}
     for name, value in message.items():
-        if name not in FIELD_TYPES:
-            nearest = did_you_mean(name[:50], FIELD_TYPES)
+        if name not in fields:
+            nearest = did_you_mean(name[:50], fields)
             hint = f" ({nearest})" if nearest else ""
-            yield f"unknown field `{name[:50]}`; expected one of {listing(list(FIELD_TYPES))}{hint}"
+            yield f"unknown field `{name[:50]}`; expected one of {listing(list(fields))}{hint}"
             continue
-        types, description = FIELD_TYPES[name]
-        is_default = value is None and name != "prompt"
+        types, description = fields[name]
+        is_default = value is None and name != prompt
         if not is_default and (isinstance(value, bool) or not isinstance(value, types)):
             yield f"`{name}` must be {description}, got {json_text(value, ascii=False)[:100]}"
         elif isinstance(value, int) and value > LARGEST:
@@ -145,10 +149,12 @@ class Generation:
         """The column of source texts that an encoder-decoder net reads."""
         return None if self._model.source is None else self._model.source[0]
 
-    @property
-    def example(self) -> str:
-        """A request in JSON."""
-        return _example(self._column)
+    @cached_property
+    def example(self) -> dict[str, Any]:
+        """A request that the model answers as it is."""
+        prompt = self._model.example_prompt()
+        tokens = min(100, self.max_tokens - len(self._model.encode(prompt)), self._model.max_tokens(100))
+        return {self._column or "prompt": prompt, "tokens": tokens}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -160,7 +166,7 @@ class Generation:
     @property
     def description(self) -> dict[str, Any]:
         """Default settings and limits; of an encoder-decoder net, also the column and length of source texts."""
-        limits = {"settings": self.settings, "max_tokens": self.max_tokens}
+        limits = {"settings": self.settings, "max_tokens": self.max_tokens, "example": self.example}
         if self._model.source is None:
             return limits
         column, length = self._model.source
@@ -171,17 +177,20 @@ class Generation:
         """Number of requests that wait for others to end."""
         return sum(not (future.running() or future.done()) for future in list(self._unfinished))
 
-    def read(self, body: bytes, content_type: str) -> list[Iterator[str]]:
-        """Return the texts generated from the prompts in a body, each in pieces that are computed when they are read.
+    def read(self, body: bytes, content_type: str) -> PromptTexts:
+        """Return the texts generated from the prompts in a body, and notes about these.
 
         Raises `RequestError` 400 or 422.
         """
-        requests = parse_prompts(body, content_type, self._column)
-        texts = []
+        requests = parse_prompts(body, content_type, json_text(self.example, ascii=False), self._column)
+        texts, notes = [], []
         for number, request in enumerate(requests, 1):
-            with _request_errors(_title(number, len(requests))):
+            title = _title(number, len(requests))
+            with _request_errors(title):
                 texts.append(self._pieces(request))
-        return texts
+            note = self._model.describe_unknown(request.prompt)
+            notes += [] if note is None else [f"{title}{note}"]
+        return PromptTexts(texts, notes)
 
     def _pieces(self, request: PromptRequest) -> Iterator[str]:
         """Return the text generated from a prompt, in pieces. Raises `InputError`."""

@@ -20,6 +20,7 @@ from netspec.data.tabular.columns.date import Date
 from netspec.data.tabular.columns.numeric import Numeric
 from netspec.data.tabular.declaration import NAMES
 from netspec.data.tabular.source import TableSource
+from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.data.transforms.latent_noise import LatentNoise
 from netspec.errors import InputError, format_digits, kind_of_file
 from netspec.schema.plain_json import json_text
@@ -42,7 +43,7 @@ SUFFIXES = {
 """Suffixes of images by the first bytes of the file."""
 MAX_SHOWN = 100
 """Number of characters of JSON in messages."""
-EXAMPLE_TEXT, EXAMPLE_DATE = "a text", date(2026, 11, 20)
+EXAMPLE_DATE = date(2026, 11, 20)
 
 
 class PreparedBody(NamedTuple):
@@ -120,8 +121,6 @@ class BodyReader:
 
         Raises `RequestError` 400 or 422 with what is wrong in the body.
         """
-        if self.kind == "arrays":
-            raise RequestError(422, "the model takes arrays: send them to /v2/models/NAME/infer")
         with TemporaryDirectory(prefix="netspec-") as name:
             folder = Path(name)
             try:
@@ -208,7 +207,7 @@ class BodyReader:
         """Return a row that the model accepts, with usual values of its columns."""
         split, learned = self._split, self._preparation.learned.source
         if not isinstance(split, TableSource):
-            return {TEXT: EXAMPLE_TEXT}
+            return {TEXT: _example_text(learned)}
         return {name: _example(spec, learned.get(name, {})) for name, spec in self._column_specs(split).items()}
 
 
@@ -222,7 +221,12 @@ def _example(spec: ColumnSpec, learned: Mapping[str, Any]) -> Any:
         return next(iter(spec.vocabulary or learned.get("vocabulary") or ["a"]))
     if isinstance(spec, Date):
         return EXAMPLE_DATE.strftime(spec.format or "%Y-%m-%d")
-    return EXAMPLE_TEXT
+    return _example_text(learned)
+
+
+def _example_text(learned: Mapping[str, Any]) -> str:
+    """Return a text of tokens that the training learned."""
+    return saved_tokenizer(learned[TOKENIZER]).known_text("a text") if TOKENIZER in learned else "a text"
 
 
 def _odd_one(rows: Sequence[Any]) -> int | None:

@@ -125,8 +125,9 @@ class PredictionService:
 
     def read(self, body: bytes, content_type: str) -> PreparedBody:
         """Return the samples in a body as inputs of the net. Raises `RequestError`."""
-        if self._reader is None:
-            raise RequestError(422, "the model comes without its training and takes arrays: send them to /v2")
+        if self._reader is None or self._reader.kind == "arrays":
+            reason = "comes without its training and " if self._reader is None else ""
+            raise RequestError(422, f"the model {reason}takes arrays: send them to /v2/models/{self.name}/infer")
         return self._reader.read(body, content_type)
 
     def answers(self, samples: PreparedBody, outputs: Arrays, top: int) -> list[dict[str, Any]]:
@@ -150,7 +151,7 @@ class PredictionService:
         """Return what `/predict` takes: the kind of the samples, the columns of a table, and the rows of a time series.
 
         `classes` and `outputs` say what it answers: the classes by the name of the output, and the columns that
-        outputs predict, with their units.
+        outputs predict, with their units. `example` is a row, a text or a prompt that can be sent as it is.
 
         For a net that generates text, the kind is `prompt`, with the default settings and the largest number of tokens;
         for an encoder-decoder net, also the column of the source texts and their largest number of tokens.
@@ -161,7 +162,9 @@ class PredictionService:
         description: dict[str, Any] = {"model": self.name, "kind": kind, "columns": columns, "classes": classes}
         targets = {name: dict(decoder.target) for name, decoder in self._decoders.items() if decoder.target}
         description |= {"outputs": targets} if targets else {}
-        description |= {} if self._reader is None else self._reader.describe_time_series()
+        if self._reader is not None:
+            description |= self._reader.describe_time_series()
+            description |= {"example": self._reader.example_row()} if columns else {}
         if self.generation is not None:
             description |= self.generation.description
         return description

@@ -242,7 +242,7 @@ def test_problems_of_a_request_do_not_mention_the_training(serve, tmp_path):
     client = serve(tmp_path / "run")
     row = {"size": "big", "day": "5.6.2026", "rooms": 2}
     assert client.post("/predict", row)[0] == 200
-    for wrong, error in [
+    mistakes: list[tuple[dict[str, Any], str]] = [
         ({"size": "huge"}, "row 1: 'huge' is not a known category of `size`; expected one of big, small"),
         ({"size": None}, "row 1: `size` has no value here; expected a category; got null"),
         (
@@ -250,8 +250,9 @@ def test_problems_of_a_request_do_not_mention_the_training(serve, tmp_path):
             "row 1: `day` has no date here that can be read; expected `%d.%m.%Y`; got '2026-06-05'",
         ),
         ({"day": None}, "row 1: `day` has no value here; expected a date; got null"),
-    ]:
-        assert client.error("/predict", row | wrong) == (422, error)
+    ]
+    for wrong, error in mistakes:
+        assert client.error("/predict", {**row, **wrong}) == (422, error)
 
 
 def test_the_notation_of_numbers_and_the_target_are_described(serve, tmp_path):
@@ -416,7 +417,28 @@ def test_the_page_asks_for_the_columns_of_the_table(fruit):
         ],
         "classes": {"logits": ["apple", "grape"]},
         "outputs": {"logits": {"target": "fruit"}},
+        "example": {"size": 5.07, "color": "green"},
     }
+
+
+@pytest.mark.parametrize("run", ["table_run", "text_run", "text_table_run", "language_run"])
+def test_the_example_can_be_sent_as_it_is(serve, request, run):
+    client = serve(request.getfixturevalue(run), max_batch=1)
+    status, answer = client.post("/predict", client.get("/predict")[1]["example"])
+    assert (status, list(answer)) == (200, ["model", "answers"])
+
+
+def test_the_example_of_a_time_series_is_one_of_its_rows(serve, tmp_path):
+    client = serve(sales_run(tmp_path, "{temperature: numeric, sales: numeric}"), max_batch=1)
+    about = client.get("/predict")[1]
+    assert client.post("/predict", [about["example"]] * about["min_rows"])[0] == 200
+
+
+def test_a_net_that_reads_random_numbers_takes_arrays(serve):
+    client = serve("dcgan_mnist", max_batch=1)
+    assert client.get("/predict")[1]["kind"] == "arrays"
+    message = "the model takes arrays: send them to /v2/models/dcgan_mnist/infer"
+    assert client.error("/predict", picture(10)) == (422, message)
 
 
 def test_a_body_that_is_too_long_has_status_413(serve, table_run):

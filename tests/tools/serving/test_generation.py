@@ -17,7 +17,14 @@ import pytest
 import netspec
 from netspec.errors import InputError
 from netspec.tools.serving.application import INLINE_BYTES, ServingLimits
-from netspec.tools.serving.generation import MAX_PROMPTS, Generation, PromptRequest, _InterruptibleNet, parse_prompts
+from netspec.tools.serving.generation import (
+    MAX_PROMPTS,
+    Generation,
+    PromptRequest,
+    PromptTexts,
+    _InterruptibleNet,
+    parse_prompts,
+)
 from netspec.training.generation import LanguageModelGenerator, Sampling
 from tests.tools.serving.conftest import Client, Serve
 
@@ -64,6 +71,8 @@ def test_a_net_with_encoder_and_decoder_answers_prompts(serve: Serve) -> None:
     assert answer == {"model": "seq2seq", "answers": [{"text": "2019-05-03"}]}
     status, answer = client.post("/predict", {"prompt": ""})
     assert (status, answer["error"]) == (422, "the prompt is empty; expected a source text")
+    answer = client.post("/predict", [{"source": "3 May 2019"}, {"source": "3 Mäy 2019!"}])[1]
+    assert answer["notes"] == ["prompt 2: the prompt has 2 characters that the training did not learn: 'ä', '!'"]
     assert (description["source"], description["max_source_tokens"]) == ("source", 30)
     rows = [{"source": "3 May 2019"}, {"source": "3 May 2019", "tokens": 4}, {"prompt": "20.6.2033"}]
     answer = client.post("/predict", rows)[1]
@@ -71,8 +80,13 @@ def test_a_net_with_encoder_and_decoder_answers_prompts(serve: Serve) -> None:
     assert client.post("/predict", rows[0])[1]["answers"] == [{"text": "2019-05-03"}]
     status, error = client.error("/predict", {"text": "3 May 2019"})
     assert (status, error) == (
-        400, 'expected an object with a prompt, such as {"source": "a text", "tokens": 100}, or a list of these'
+        400, 'expected an object with a prompt, such as {"source": "To be", "tokens": 11}, or a list of these'
     )  # fmt: skip
+    status, error = client.error("/predict", {"source": 3, "temprature": 0})
+    unknown = (
+        "unknown field `temprature`; expected one of seed, source, temperature, tokens, top_k, top_p (did you mean"
+    )
+    assert (status, error) == (400, f"`source` must be a text, got 3\n{unknown} `temperature`?)")
     status, error = client.error("/predict", {"source": "3 May 2019", "prompt": "4 May 2019"})
     assert (status, "unknown field `source`" in error) == (400, True)
     # 10 characters and at most 11 tokens
@@ -82,6 +96,7 @@ def test_a_net_with_encoder_and_decoder_answers_prompts(serve: Serve) -> None:
 def test_the_description_has_the_settings(client: Client) -> None:
     assert client.get("/predict")[1] == {
         "model": "letters", "kind": "prompt", "columns": [], "classes": {}, "settings": SETTINGS, "max_tokens": 300,
+        "example": {"prompt": "a", "tokens": 100},
     }  # fmt: skip
 
 
@@ -148,20 +163,20 @@ def test_a_form_and_a_number_of_classes_are_refused(client: Client) -> None:
 
 def test_settings_in_the_address_are_refused(client: Client) -> None:
     status, error = client.error("/predict?temperature=1", {"prompt": "ab"})
-    expected = '/predict has no parameter `temperature`: send settings in the JSON body, such as {"prompt": "To be", '
+    expected = '/predict has no parameter `temperature`: send settings in the JSON body, such as {"prompt": "a", '
     assert (status, error) == (400, expected + '"tokens": 100}')
 
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain"])
 def test_a_plain_prompt_may_begin_with_a_brace(kind: str) -> None:
-    assert parse_prompts(b"{ int x;", kind) == [PromptRequest("{ int x;")]
+    assert parse_prompts(b"{ int x;", kind, "") == [PromptRequest("{ int x;")]
 
 
 def test_a_long_body_is_read_outside_of_the_event_loop(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
     read = Generation.read
 
-    def recorded(*arguments: Any) -> list[Iterator[str]]:
+    def recorded(*arguments: Any) -> PromptTexts:
         threads.append(threading.current_thread().name)
         return read(*arguments)
 
