@@ -38,10 +38,12 @@ def _main(words: list[str]) -> int:
     return status
 
 
-def _show_waits() -> None:
-    """Print to a terminal why a command is waiting (kernel compilation, GPU check)."""
+def _show_notices() -> None:
+    """Print notes and warnings about the device; to a terminal also why a command is waiting."""
+    from netspec.backends.device_notices import set_device_listener
     from netspec.backends.wait_notices import set_wait_listener
 
+    set_device_listener(tell)
     if sys.stderr.isatty():
         set_wait_listener(tell)
 
@@ -53,7 +55,7 @@ def _run(words: list[str], output: Output) -> int:
     try:
         from netspec.cli.app import run
 
-        _show_waits()
+        _show_notices()
         status = run(words)
         output.flush()
     except BrokenPipeError:  # whoever read has read enough: nothing to tell

@@ -77,11 +77,3 @@ def note_transforms(transforms: Sequence[str]) -> None:
     if transforms:
         print("note: transforms are not applied here; in training, inputs were transformed by:", file=sys.stderr)
         print("".join(f"  {line}\n" for line in transforms), end="", file=sys.stderr)
-
-
-def note_device(remark: str | None, warnings: Sequence[str]) -> None:
-    """Print on stderr why a command runs on its device, and the faults of the device."""
-    if remark is not None:
-        print(f"note: {remark}", file=sys.stderr)
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)

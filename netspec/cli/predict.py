@@ -25,7 +25,7 @@ from netspec.cli.options import (
     find_weights,
     writable,
 )
-from netspec.cli.output import count, note_device, note_transforms, table
+from netspec.cli.output import count, note_transforms, table
 from netspec.errors import InputError, and_more, counted, format_digits
 
 if TYPE_CHECKING:
@@ -104,7 +104,6 @@ def predict(
         spec, _source_of(files), weights=weights, top=top, keep=keep, overrides=changes,
         batch_size=batch_size, device=device, autotune=autotune, on_error="skip",
     )  # fmt: skip
-    note_device(stream.remark, stream.device_warnings)
     note_transforms(stream.unapplied_transforms)
     if target is not None:
         _write(stream, target)

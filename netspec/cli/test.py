@@ -11,7 +11,7 @@ import typer
 
 from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, Weights, find_weights
-from netspec.cli.output import count, note_device, print_json, table
+from netspec.cli.output import count, print_json, table
 from netspec.errors import InputError, format_digits
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def evaluate(
         spec, weights=weights, overrides=overrides or (), device=device, split=split, report=report,
         output=output_folder,
     )  # fmt: skip
-    note_device(evaluation.remark, evaluation.device_warnings)
     if evaluation.data_change is not None:
         print(f"warning: {evaluation.data_change}", file=sys.stderr)
     if evaluation.non_finite:

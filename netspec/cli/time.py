@@ -105,8 +105,6 @@ def _print_summary(timing: Timing) -> None:
     share = f" ({count(timing.batch_size)} for the first worker, to which the layers below belong)" if several else ""
     samples = f"{count(timing.all_samples)}{share}"
     print(f"{timing.name}: {step}{workers}, {read} of {samples}, {timing.precision}, on {timing.device}\n")
-    if timing.remark is not None:
-        print(f"note: {timing.remark}\n")
     per_second = timing.samples_per_second
     rate = scaled(timing.flops / timing.step_seconds, "FLOP/s")
     everyone, of_first = (" of all workers", " of the first") if several else ("", "")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from netspec.backends.device_registry import open_device
 from netspec.errors import InputError, RunError, SpecError
 from netspec.exchange.files import write_atomically
 from netspec.schema.language.overrides import Override, overrides_from_mapping, parse_overrides
@@ -21,6 +22,7 @@ from netspec.schema.yaml.python_data import python_location
 from netspec.tools.search.study import FILE, PendingTrial, Study, Trial, check_grid_size, open_study, read_study
 from netspec.tools.search.trials import ProcessTrainer, Trainer, TrialOutcome, TrialTask
 from netspec.tools.specs import load_train
+from netspec.training.arguments import device_argument
 from netspec.training.events import duration
 from netspec.training.run import Interrupted
 from netspec.training.run_directory import RunDir
@@ -119,6 +121,7 @@ def search(
     spec = load_train(source, changes)
     searched = _searched(spec)
     check_values(source, spec, changes)
+    open_device(device_argument(device))  # checks a new GPU, before several trials do it at once
     file = None if isinstance(source, Mapping) else Path(source)
     study = open_study(None if run_dir is None else Path(run_dir), spec, file, resume=resume)
     running = _Search(source, [*changes, *WITHOUT_SEARCH], spec, searched, study, device, report)

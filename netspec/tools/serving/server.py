@@ -44,7 +44,7 @@ def serve(
     samples are computed at a time, and wait at most `max_delay` seconds for each other. A request may have `max_body`
     bytes and take `timeout` seconds; `max_requests` are accepted at a time. A language model continues prompts;
     prompt and answer may have `max_tokens` tokens together. `ready` is called with the model's name and the address
-    once requests are accepted, and before it `on_remark` with each remark about the model and its device.
+    once requests are accepted, and before it `on_remark` with each remark about the model.
 
     Raises `InputError` if the model or a setting is wrong, `RunError` if the address is in use.
 

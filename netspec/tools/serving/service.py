@@ -62,9 +62,8 @@ class PredictionService:
         self._inputs = input_fields(self._model.compiler, [ProgramKind.PREDICT])
         self.name = name or _name_of(source, self._model.spec.name)
         """The model's name in requests."""
-        opened = self._model.compiler.device
-        self.remarks = [*filter(None, [opened.remark]), *opened.warnings]
-        """Sentences for who starts the service: about the device, and why a model of text does not take prompts."""
+        self.remarks: list[str] = []
+        """Sentences for who starts the service: why a model of text does not take prompts."""
         self.metrics = ServiceMetrics()
         self._outputs: Arrays = {}
         self._lock = threading.Lock()
