@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,7 @@ from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.fitted_table import FittedColumn, print_fitted
 from netspec.cli.options import Device, Json, Overrides
 from netspec.cli.output import print_json
-from netspec.errors import InputError, command
+from netspec.errors import InputError, command, counted
 from netspec.schema.bundled import model_path
 
 if TYPE_CHECKING:
@@ -138,15 +138,33 @@ def _print_trial(trial: Trial, best: Trial | None) -> None:
     print(f"trial {trial.number}  {outcome}  {trial.seconds:.1f} s  {_settings(trial)}{batch}", flush=True)
 
 
-def _compared(result: SearchResult, baseline: Trial) -> str:
-    """Return a sentence that compares the best trial with the values in the file."""
-    assert result.best is not None
-    if result.best.number != baseline.number:
-        values = f"{baseline.value:.6g} with the values in the file, {result.best.value:.6g} in the best trial"
-        return f"{result.monitor}: {values}"
-    if len(result.trials) == 1:
-        return "the time sufficed only for the values in the file: --resume tries others"
-    return f"no trial was better than the values in the file: {result.monitor} {baseline.value:.6g}"
+def _conclusion(result: SearchResult) -> Iterator[str]:
+    """Compare the best trial with the values in the file: on the data that chose it, then on the test data."""
+    best, baseline = result.best, result.baseline
+    assert best is not None
+    others = baseline is not None and baseline.number != best.number
+    if baseline is not None and baseline.value is not None:
+        if others:
+            yield f"{result.monitor}: {_pair(baseline.value, best.value)}"
+        elif len(result.trials) == 1:
+            yield "the time sufficed only for the values in the file: --resume tries others"
+        else:
+            yield f"no trial was better than the values in the file: {result.monitor} {baseline.value:.6g}"
+    if (tested := result.on_test(best)) is not None:
+        before = result.on_test(baseline) if others else None
+        chosen_by = f"({counted(tested.samples, 'sample')}, which chose nothing)"
+        for name, value in tested.values.items():
+            earlier = None if before is None else before.values.get(name)
+            yield f"{name}: {_pair(earlier, value)} {chosen_by}"
+        if others and result.is_confirmed is False:
+            yield "the test data shows no gain: with few samples or trials, a better validation value can be luck"
+    elif result.warning is None:
+        yield "there is no test data, which would show the result on samples that chose nothing: add `data.test`"
+
+
+def _pair(baseline: float | None, best: float | None) -> str:
+    before = "" if baseline is None else f"{baseline:.6g} with the values in the file, "
+    return f"{before}{best:.6g} in the best trial"
 
 
 def _settings(trial: Trial) -> str:
@@ -182,8 +200,8 @@ def _print_result(result: SearchResult) -> None:
         print(f"\nnothing to do: {result.idle_reason}")
     if result.warning is not None:
         print(f"warning: {result.warning}")
-    if result.baseline is not None and result.baseline.value is not None:
-        print("\n" + _compared(result, result.baseline))
+    if conclusion := "\n".join(_conclusion(result)):
+        print("\n" + conclusion)
     print(f"\nbest trial: {best.run_dir}\nits settings: {result.best_spec}\n\nnext:")
     for words in (
         ("train", result.best_spec), ("test", best.run_dir), ("predict", best.run_dir, "--input", "FILE"),

@@ -46,6 +46,7 @@ def test_trials_and_the_best_one_are_printed(netspec, spec):
     assert [line.rpartition("  ")[2] for line in lines[:2]] == ["in one program with 1", "in one program with 0"]
     assert lines[3].split() == ["trial", "validation/loss", "solver.learning_rate", "state"]
     assert "its settings: runs/line-search/best.yaml" in lines
+    assert any(line.startswith("there is no test data") and "add `data.test`" in line for line in lines)
     data = netspec("search", "train.yaml", "--device", "reference", "--resume", "--trials", "3", "--json").json
     assert [trial["number"] for trial in data["trials"]] == [0, 1, 2]
     assert [trial["batch"] for trial in data["trials"]] == [[0, 1], [0, 1], []]
@@ -53,6 +54,20 @@ def test_trials_and_the_best_one_are_printed(netspec, spec):
     assert nothing.status == 0
     assert "nothing to do: all 3 trials have ended; add `--trials 23` to run 20 more" in nothing.out
     assert data["best"]["value"] == min(trial["value"] for trial in data["trials"])
+
+
+def test_a_gain_that_the_test_data_does_not_show_is_reported(netspec, spec):
+    with np.load("line.npz") as arrays:
+        np.savez("other.npz", x=arrays["x"][:40], y=arrays["y"][:40] - 10)
+    test = "  test: {source: npz, path: other.npz, batch_size: 32}\nsolver: {type: SGD, learning_rate: 0.0001}"
+    text = SPEC.replace("solver: {type: SGD, learning_rate: 0.05}", test)
+    text = text.replace("low: 1.0e-3", "low: 1.0e-4").replace("trials: 2", "trials: 2\n  baseline: true")
+    Path("train.yaml").write_text(text)
+    result = netspec("search", "train.yaml", "--device", "reference")
+    assert result.status == 0, result.err
+    lines = result.out.splitlines()
+    assert [line.partition(":")[0] for line in lines if "in the best trial" in line] == ["validation/loss", "test/loss"]
+    assert "the test data shows no gain: with few samples or trials, a better validation value can be luck" in lines
 
 
 def test_a_change_since_the_search_began_is_located(netspec, spec):
@@ -110,11 +125,13 @@ def test_a_net_for_data_is_searched(netspec, rings):
     assert "the values in the file" in first
     assert "net.vars.width=32  net.vars.depth=1  net.vars.block=plain" in first
     assert any("with the values in the file" in line or "no trial was better" in line for line in lines)
+    assert re.search(r"\ntest/loss: .* in the best trial \(\d+ samples, which chose nothing\)\n", result.out)
     assert "  netspec predict runs/net-search/trial-000" in result.out
     data = netspec(*AUTO, "--trials", "3", "train.max_epochs=2", "--resume", "--json").json
     assert [trial["number"] for trial in data["trials"]] == [0, 1, 2]
     assert data["baseline"]["number"] == 0
     assert data["best"]["value"] <= data["baseline"]["value"]
+    assert data["test"]["best"]["samples"] > 0
     more = netspec(
         "search", "net/train.yaml", "train.max_epochs=2", "--device", "reference", "--resume", "--trials", "4"
     )

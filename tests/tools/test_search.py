@@ -19,6 +19,7 @@ from netspec.exchange.formats.native.hdf5 import read_weights
 from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.load import load_train
 from netspec.schema.yaml.reader import parse_yaml
+from netspec.tools.search import read_search
 from netspec.tools.search.study import Pruner
 from netspec.tools.search.trials import ProcessTrainer, Trainer, TrialOutcome, TrialTask, _serve_tasks
 from netspec.training.events import read_log
@@ -355,11 +356,39 @@ def test_values_that_the_file_cannot_take_are_reported_before_any_training(train
         run(spec, overrides=["~search"])
 
 
+def test_test_data_chooses_nothing_and_shows_the_result(training: Make, tmp_path: Path) -> None:
+    with np.load("line.npz") as arrays:
+        np.savez("other.npz", x=arrays["x"][:40], y=-arrays["y"][:40])  # what fits the validation data is wrong there
+    source = {"source": "npz", "path": str(tmp_path / "line.npz"), "batch_size": 32}
+    other = source | {"path": str(tmp_path / "other.npz")}
+    data = {"train": source, "validation": source, "test": other}
+    spec = training({RATE: {"choices": [1e-4, 0.1]}}, data=data, baseline=True, sampler="grid")
+    spec["solver"]["learning_rate"] = 1e-4
+    result = run(spec)
+    assert (result.monitor, result.warning) == ("validation/loss", None)
+    assert (result.best.fields, result.baseline.fields) == ({RATE: 0.1}, {RATE: 1e-4})
+    best, before = (netspec.test(trial.run_dir, device="reference").loss for trial in (result.best, result.baseline))
+    assert best is not None
+    assert before is not None
+    assert best > before
+    assert result.is_confirmed is False
+    read = read_search(result.folder)
+    assert read.as_json()["test"] == {
+        "best": {"values": {"test/loss": best}, "samples": 40},
+        "baseline": {"values": {"test/loss": before}, "samples": 40},
+    }
+    page = netspec.report(result.folder, output="page.html").read_text()
+    assert f"With the values in the file (trial 0): validation/loss {result.baseline.value:.6g}, test/loss" in page
+    assert "The test data has 40 samples, which chose neither the weights nor the trial" in page
+
+
 def test_a_choice_by_the_test_data_is_noted(training: Make, tmp_path: Path) -> None:
     source = {"source": "npz", "path": str(tmp_path / "line.npz"), "batch_size": 32}
     result = run(training({RATE: {"choices": [0.1]}}, data={"train": source, "test": source}, trials=1))
     assert result.monitor == "test/loss"
     assert "optimistic" in result.warning
+    assert result.on_test(result.best) is None
+    assert result.is_confirmed is None
 
 
 @pytest.mark.slow

@@ -46,7 +46,16 @@ def _sections(result: SearchResult) -> Iterator[tuple[str, Iterator[str]]]:
 def _best(result: SearchResult) -> Iterator[str]:
     best = result.best
     assert best is not None
-    yield facts({result.monitor: best.value, **{name: _plain(value) for name, value in best.fields.items()}})
+    tested, fields = result.on_test(best), {name: _plain(value) for name, value in best.fields.items()}
+    yield facts({result.monitor: best.value, **({} if tested is None else tested.values), **fields})
+    if result.baseline is not None and result.baseline.number != best.number:
+        before = result.on_test(result.baseline)
+        values = {result.monitor: result.baseline.value, **({} if before is None else before.values)}
+        text = ", ".join(f"{name} {value:.6g}" for name, value in values.items() if value is not None)
+        yield paragraph(f"With the values in the file (trial {result.baseline.number}): {text}.")
+    if tested is not None:
+        text = "which chose neither the weights nor the trial, so results there are not optimistic"
+        yield paragraph(f"The test data has {counted(tested.samples, 'sample')}, {text}.", "soft")
     yield paragraph(f"Trial {best.number}, in {best.run_dir}. All settings: {result.best_spec}.")
     yield f"<pre>{escape(command('train', result.best_spec))}\n{escape(command('report', best.run_dir))}</pre>"
 

@@ -23,17 +23,30 @@ from netspec.tools.search.study import FILE, PendingTrial, Study, Trial, check_g
 from netspec.tools.search.trials import ProcessTrainer, Trainer, TrialOutcome, TrialTask
 from netspec.tools.specs import load_train
 from netspec.training.arguments import device_argument
-from netspec.training.events import duration
+from netspec.training.events import done_event, duration, values_of
 from netspec.training.run import Interrupted
 from netspec.training.run_directory import RunDir
 
-__all__ = ["SearchResult", "Trial", "check_values", "is_search", "read_search", "search"]
+__all__ = ["HeldOutValues", "SearchResult", "Trial", "check_values", "is_search", "read_search", "search"]
 
 BEST_SPEC = "best.yaml"
 DEFAULT_TRIALS = 20
 WITHOUT_SEARCH = parse_overrides(["~search"])
 Report = Callable[[Trial, Trial | None], object]
 """Called with each trial that ended, and the best so far."""
+
+
+@dataclass(frozen=True)
+class HeldOutValues:
+    """Loss and metrics on test data, which chose neither the weights nor the trial."""
+
+    values: Mapping[str, float]
+    """By name with the split, such as `test/accuracy`; the monitored one is the first."""
+    samples: int
+
+    def as_json(self) -> dict[str, Any]:
+        """All fields as plain data."""
+        return dict(self.__dict__)
 
 
 @dataclass(frozen=True)
@@ -73,10 +86,41 @@ class SearchResult:
         """The training file with the values of the best trial."""
         return self.folder / BEST_SPEC
 
+    def on_test(self, trial: Trial | None) -> HeldOutValues | None:
+        """The results of a trial's final weights on the test data; None if this data chose it, or there is none.
+
+        Each complete trial was tested once, at its end.
+        """
+        done = None if trial is None or self._is_chosen_by_test else done_event(trial.run_dir)
+        evaluation = None if done is None else done.get("test")
+        if not isinstance(evaluation, dict):
+            return None
+        values = {f"test/{name}": value for name, value in values_of(evaluation).items() if isinstance(value, float)}
+        first = {self._monitor_on_test: values[self._monitor_on_test]} if self._monitor_on_test in values else {}
+        return HeldOutValues({**first, **values}, evaluation["samples"])
+
+    @property
+    def is_confirmed(self) -> bool | None:
+        """Whether the best trial is better than the baseline on the test data, too; None if that is not known."""
+        best, before = self.on_test(self.best), self.on_test(self.baseline)
+        name = self._monitor_on_test
+        if best is None or before is None or not (name in best.values and name in before.values):
+            return None
+        gain = best.values[name] - before.values[name]
+        return gain > 0 if self.mode == "max" else gain < 0
+
+    @property
+    def _monitor_on_test(self) -> str:
+        return f"test/{self.monitor.rpartition('/')[2]}"
+
+    @property
+    def _is_chosen_by_test(self) -> bool:
+        return self.monitor.startswith("test/")
+
     @property
     def warning(self) -> str | None:
         """That the value of the best trial is optimistic, if the test data chose it."""
-        if not self.monitor.startswith("test/"):
+        if not self._is_chosen_by_test:
             return None
         fix = "add `data.validation` for a choice that the test data can confirm"
         return f"the test data chose the best trial, so its value there is optimistic: {fix}"
@@ -87,9 +131,14 @@ class SearchResult:
             "folder": str(self.folder), "monitor": self.monitor, "mode": self.mode, "warning": self.warning,
             "idle_reason": self.idle_reason,
             "best": self.best.as_json() if self.best else None, "best_spec": str(self.best_spec),
-            "baseline": self.baseline.as_json() if self.baseline else None,
+            "baseline": self.baseline.as_json() if self.baseline else None, "test": self._test_values(),
             "importances": dict(self.importances), "trials": [trial.as_json() for trial in self.trials],
         }  # fmt: skip
+
+    def _test_values(self) -> dict[str, Any]:
+        """The values on the test data of the best trial and of the baseline, as plain data."""
+        values = {"best": self.on_test(self.best), "baseline": self.on_test(self.baseline)}
+        return {name: None if value is None else value.as_json() for name, value in values.items()}
 
 
 def search(
