@@ -1,6 +1,6 @@
 """Measures how many trials of a search run in a minute: one process each, in one process, and in batches.
 
-Trials train a small net on a synthetic table and differ in the learning rate, or also in weight decay and seed. As
+Trials train a small net on a synthetic table and differ in the learning rate, also in weight decay, and in the seed. As
 processes, each is one `netspec train`; in one process, a search with `batch: 1`; in batches, one with `batch: 8`. All
 ways run the same number of steps. Prints the medians of the wall time and of the processor time of all threads, of
 which other programs disturb the second less. A first round, which is not counted, fills the cache of kernels.
@@ -30,6 +30,7 @@ ROWS, BATCH_SIZE, EPOCHS = 6400, 64, 10
 RATE, DECAY, SEED = "solver.learning_rate", "solver.weight_decay", "train.seed"
 SEARCHES = {
     "learning rate": (RATE,),
+    "learning rate, weight decay": (RATE, DECAY),
     "learning rate, weight decay, seed": (RATE, DECAY, SEED),
 }
 """The searched fields, by their names in the table."""

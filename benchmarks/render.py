@@ -43,10 +43,11 @@ def _heading(data: dict[str, Any]) -> str:
         f"{machine[key][0]} {when}" for key, when in (("load", "before"), ("load_after", "after")) if key in machine
     ]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
+    conditions = "; ".join(filter(None, [f"load average {', '.join(loads)}", versions]))
     waiting = ", waiting passively" if data["passive"] else ""
     return (
         f"`{data['command']}`,\n{machine['when'][:10]}, {machine['processor']}, {data['threads']} threads on "
-        f"{machine['cores']} cores{waiting}; load average {', '.join(loads)}; {versions}:"
+        f"{machine['cores']} cores{waiting}; {conditions}:"
     )
 
 
@@ -193,18 +194,16 @@ def _startup(data: dict[str, Any]) -> str:
 
 
 def _search(data: dict[str, Any]) -> str:
-    ways = ("processes", "one process", "batches")
+    kinds, ways = {"processor": "CPU time", "wall": "wall time"}, ("one process", "batches")
     rows = [
         [
-            result["search"],
-            *(f"{60 * result['trials'] / result['wall'][way]:.0f}" for way in ways),
-            *(f"{result['processor'][way] / result['trials']:.2f}" for way in ways),
-            _times(result["processor"]["one process"] / result["processor"]["batches"]),
+            result["search"], f"{result['processor']['processes'] / result['trials']:.2f}",
+            *(_times(result[kind]["processes"] / result[kind][way]) for kind in kinds for way in ways),
         ]
         for result in data["found"]
-    ]
-    columns = ["trials differ in", *(f"{way}: trials/min" for way in ways), *(f"{way}: CPU s a trial" for way in ways)]
-    return table([*columns, "one process / batches"], rows)
+    ]  # fmt: skip
+    columns = [f"{title}: processes / {way}" for title in kinds.values() for way in ways]
+    return table(["trials differ in", "processes: CPU s a trial", *columns], rows)
 
 
 def _overhead(data: dict[str, Any]) -> str:
