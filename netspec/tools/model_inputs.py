@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.reader import parse_yaml, read_yaml
 from netspec.schema.yaml.tree import Map
+from netspec.tools.runs import newer_run
 from netspec.tools.specs import load_spec, net_of, precision_of
 from netspec.training.model import Model, assign_arrays
 from netspec.training.model import load as load_model
@@ -190,9 +192,10 @@ def _origin(weights: Path) -> str:
 def spec_and_weights(
     source: Source, weights: str | Path | None, note: Callable[[str], object] | None = None
 ) -> tuple[Source, str | Path]:
-    """The spec and the weights file of `source`; a run directory brings both, and `note` is called with its weights.
+    """The spec and the weights file of `source`; a run directory brings both.
 
-    Raises `InputError` if a folder has no spec, or no weights are known.
+    `note` is called with the weights of a run directory, and with a newer run of the same name. Raises `InputError` if
+    a folder has no spec, or no weights are known.
     """
     if isinstance(source, Mapping):
         if weights is not None:
@@ -204,6 +207,9 @@ def spec_and_weights(
             if weights is None and own_weights is not None:
                 if note is not None:
                     note(f"using the weights in {own_weights}{_origin(own_weights)}")
+                    if (newer := newer_run(path)) is not None:
+                        shown = newer if path.is_absolute() else os.path.relpath(newer)
+                        note(f"{shown} is a newer run of the same name")
                 return str(spec), own_weights
             source = str(spec)
         if weights is not None:

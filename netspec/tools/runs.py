@@ -19,7 +19,7 @@ from netspec.schema.yaml.flow_style import flow
 from netspec.schema.yaml.reader import read_yaml
 from netspec.training.events import Event, read_ends, values_of
 from netspec.training.lock import is_locked
-from netspec.training.run_directory import RunDir
+from netspec.training.run_directory import RunDir, numbered_folders
 
 MAX_SPEC_BYTES = 2**21
 """Size up to which the resolved spec of a run is read."""
@@ -125,6 +125,33 @@ def _sorted_runs(root: Path, sort: str | None, *, reverse: bool) -> list[RunAndS
         for path in sorted(_run_folders(root))
     ]
     return _sorted(_with_settings(found), sort, reverse=reverse)
+
+
+def newer_run(folder: Path) -> Path | None:
+    """Return the newest finished run of the same net that has the name of a run with a higher number.
+
+    Runs of a name are `NAME`, `NAME-2`, …. None if there is no newer one, or no folder `NAME`.
+    """
+    own = folder.resolve()
+    head, _, tail = own.name.rpartition("-")
+    plain = head if head and tail.isdecimal() else own.name
+    series = numbered_folders(plain, own.parent)
+    if own not in series or series[0].name != plain:
+        return None
+    name, started = _name_and_start(own)
+    for other in reversed(series[series.index(own) + 1 :]):
+        events = read_ends(RunDir(other).log) if RunDir(other).log.is_file() else []
+        if events and _state(other, events) == "finished":
+            other_name, other_start = _name_and_start(other)
+            return other if name == other_name and started < other_start else None
+    return None
+
+
+def _name_and_start(run: Path) -> tuple[str, str]:
+    """Return the name of a run's net and the time of its first step; empty texts if it has no log."""
+    log = RunDir(run).log
+    starts = [event for event in (read_ends(log) if log.is_file() else []) if event["event"] == "start"]
+    return (str(starts[0].get("name")), str(starts[0].get("time"))) if starts else ("", "")
 
 
 def _with_settings(group: Sequence[RunAndSpec]) -> list[RunAndSpec]:

@@ -223,9 +223,8 @@ def _make(folder: Path, *, new: bool = False) -> None:
         raise RunError(f"cannot create the run directory {folder}: {error.strerror}") from error
 
 
-def numbered_folders(name: str) -> list[Path]:
-    """Return the folders `runs/NAME`, `runs/NAME-2`, … that exist, the newest last."""
-    base = Path("runs")
+def numbered_folders(name: str, base: Path = Path("runs")) -> list[Path]:
+    """Return the folders `runs/NAME`, `runs/NAME-2`, … that exist, the newest last; `base` is the folder of runs."""
     plain = name.replace("/", "_")
     numbered = [
         (int(tail), path) for path in base.glob(f"{plain}-*") if (tail := path.name[len(plain) + 1 :]).isdigit()

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +101,23 @@ def test_a_run_itself_can_be_listed_and_a_folder_without_runs_is_named(netspec, 
     assert netspec("runs", "empty").out == "there are no runs in empty\n"
     assert netspec("runs", "elsewhere").status == 2
     assert netspec("runs", "run", "--csv", "--json").status == 2
+
+
+def test_commands_note_a_newer_finished_run_of_the_same_name(netspec, work):
+    for _ in range(3):
+        assert netspec("train", "train.yaml").status == 0
+    first, second, third = sorted(Path("runs").iterdir())
+    assert [folder.name for folder in (second, third)] == [f"{first.name}-2", f"{first.name}-3"]
+
+    def notes(run: Path) -> list[str]:
+        err = netspec("test", str(run)).err
+        return [line for line in err.splitlines() if "newer run" in line]
+
+    assert notes(first) == notes(second) == [f"note: {third} is a newer run of the same name"]
+    assert notes(third) == []
+    assert notes(first.absolute()) == [f"note: {third.absolute()} is a newer run of the same name"]
+    log = third / "log.jsonl"
+    log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if '"done"' not in line))
+    assert notes(first) == [f"note: {second} is a newer run of the same name"]
+    first.rename("runs/other-1")
+    assert notes(second) == [], "without the first run, the numbers need not count runs"
