@@ -37,6 +37,7 @@ Train a net and use it:
     serve               answer requests over HTTP
     generate            text from a prompt: its continuation, or its translation; also `generate_stream`
     load                a `Model` from a run directory, a spec or a model file of any known format
+    open_run            a `Run` from its folder, after the training
     runs                runs below a folder: states, results, and the settings that differ
     replay              repeat a training step that failed, and find its first bad operation
     plot                charts of losses, metrics and learning rates
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from netspec.tools.explain import explain_text as explain_text
     from netspec.tools.export import convert as convert
     from netspec.tools.export import export as export
+    from netspec.tools.finished_run import open_run as open_run
     from netspec.tools.generate import generate as generate
     from netspec.tools.generate import generate_stream as generate_stream
     from netspec.tools.gradient_check import gradcheck as gradcheck
@@ -147,6 +149,7 @@ _NAMES = {
     "netspec.tools.dry_run": "dry_run",
     "netspec.tools.explain": "explain_columns explain_image explain_row explain_sound explain_text",
     "netspec.tools.export": "convert export",
+    "netspec.tools.finished_run": "open_run",
     "netspec.tools.generate": "generate generate_stream",
     "netspec.tools.gradient_check": "gradcheck",
     "netspec.tools.import_model": "import_model",

@@ -141,7 +141,7 @@ def newer_run(folder: Path) -> Path | None:
     name, started = _name_and_start(own)
     for other in reversed(series[series.index(own) + 1 :]):
         events = read_ends(RunDir(other).log) if RunDir(other).log.is_file() else []
-        if events and _state(other, events) == "finished":
+        if events and state_of(other, events) == "finished":
             other_name, other_start = _name_and_start(other)
             return other if name == other_name and started < other_start else None
     return None
@@ -283,7 +283,7 @@ def _read_run(folder: Path, name: str) -> RunAndSpec:
     except OSError as error:
         return replace(summary, problem=f"{files.log} cannot be read: {error.strerror}"), None
     tree, problem = _read_spec(files.spec)
-    state = _state(folder, events)
+    state = state_of(folder, events)
     if problem is None and state != "running" and not any(event["event"] == "start" for event in events):
         problem = f"{files.log} has no `start` event"
     if problem is not None:
@@ -309,7 +309,8 @@ def read_resolved(folder: Path) -> dict[str, Any] | None:
     return _read_spec(RunDir(folder).spec)[0]
 
 
-def _state(folder: Path, events: Sequence[Event]) -> str:
+def state_of(folder: Path, events: Sequence[Event]) -> str:
+    """Return the state of a run, from the last events of its log."""
     last = next((event["event"] for event in reversed(events) if event["event"] in ("start", *ENDS)), "start")
     if last == "start":
         return "running" if is_locked(folder) else "stopped"

@@ -50,7 +50,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Run:
-    """A finished training, as `netspec.train` returns it.
+    """A finished training, as `netspec.train` and `netspec.open_run` return it.
 
     `run_dir` is its folder and `weights` the file of its final weights: the best ones, or those of the last step with
     `restore_best: false`. `test` and `validation` have their `loss` and `metrics` on the test and validation data;

@@ -456,6 +456,26 @@ def test_a_schedule_longer_than_the_training_is_reported(spec, tmp_path):
     ]
 
 
+def test_a_finished_run_is_opened_from_its_folder(spec: Make, tmp_path: Path) -> None:
+    run = netspec.train(spec(max_steps=20, test_every=10), run_dir=tmp_path / "run")
+    opened = netspec.open_run(str(tmp_path / "run"))
+    assert opened == run
+    assert (opened.history, opened.best_weights) == (run.history, run.best_weights)
+    assert opened._repr_html_() == run._repr_html_()
+    (tmp_path / "run").rename(tmp_path / "moved")
+    moved = netspec.open_run(tmp_path / "moved")
+    assert moved.weights == tmp_path / "moved" / "best.h5"
+    assert moved.weights.is_file()
+    log = tmp_path / "moved" / "log.jsonl"
+    log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if '"done"' not in line))
+    with pytest.raises(
+        InputError, match=r"the run .*moved has not finished\n  got: a stopped run\n  hint: `netspec.load`"
+    ):
+        netspec.open_run(tmp_path / "moved")
+    with pytest.raises(InputError, match=r"there is no run in (.|\n)*did you mean `.*moved`"):
+        netspec.open_run(tmp_path / "moved2")
+
+
 def test_a_run_has_history_and_best_weights(spec: Make, tmp_path: Path) -> None:
     run = netspec.train(spec(max_steps=20, test_every=10), run_dir=tmp_path / "run")
     run = netspec.train(spec(max_steps=30, test_every=10), run_dir=tmp_path / "run", resume=True)
