@@ -249,7 +249,7 @@ def _predicted(
         return _predict_raw(model, spec, inputs, batch_size), True
     paths = _input_paths(inputs)
     if isinstance(spec, TrainSpec) and not _is_arrays(paths):
-        return predict_files(model, spec, paths, batch_size, skip=skip), True
+        return predict_files(model, spec, paths, batch_size, skip=skip, takes_overrides=True), True
     return _predict_arrays(model, _read_arrays(paths), batch_size), False
 
 
@@ -344,7 +344,7 @@ def _answer_content(
         if isinstance(spec, TrainSpec):
             if suffix == ".txt" and has_text_column(path):
                 path = path.rename(path.with_suffix(".csv"))
-            batches = predict_files(model, spec, [path], batch_size)
+            batches = predict_files(model, spec, [path], batch_size, takes_overrides=True)
         else:
             batches = _predict_arrays(model, read_npz(path), batch_size)
         yield from _answered(map(_with_stdin_name, batches), decoders, top, _rows_to_keep(spec, path) if keep else None)
@@ -358,7 +358,7 @@ def _with_stdin_name(batch: PredictedBatch) -> PredictedBatch:
 def _predict_raw(model: Model, spec: TrainSpec, samples: object, batch_size: int | None) -> Iterator[PredictedBatch]:
     """Predict for images, rows or texts in memory, which have numbers instead of files."""
     with raw_files(samples, inference_split(spec)) as (paths, split):
-        yield from _numbered(predict_files(model, spec, paths, batch_size, split))
+        yield from _numbered(predict_files(model, spec, paths, batch_size, split, takes_overrides=True))
 
 
 def _predict_arrays(model: Model, arrays: Mapping[str, Any], batch_size: int | None) -> Iterator[PredictedBatch]:

@@ -92,6 +92,7 @@ def predict_files(
     split: Source | None = None,
     *,
     skip: bool = False,
+    takes_overrides: bool = False,
 ) -> Iterator[PredictedBatch]:
     """Yield the net's outputs for every sample of files in the format of the test data, or of the training data.
 
@@ -99,11 +100,12 @@ def predict_files(
     only the loss reads. The decoder of an encoder-decoder net reads the most probable tokens instead of those of a
     file. `split` describes the format of the files if it is another one. With `skip`, images, sounds and texts that
     cannot be read are left out. Raises `InputError` if the data has no such format, or with all problems
-    of a file.
+    of a file; with `takes_overrides`, it names overrides for files in other formats.
     """
     generator = EncoderDecoderGenerator(model, spec) if decoder_columns(spec) else None
     compute = model.predict if generator is None else generator.greedy_outputs
-    preparation = FilePreparation(model, spec, () if generator is None else (generator.decoder_input,))
+    excluded = () if generator is None else (generator.decoder_input,)
+    preparation = FilePreparation(model, spec, excluded, takes_overrides=takes_overrides)
     for identities, batch in preparation.batches(paths, batch_size, split, skip=skip):
         outputs = compute(batch.inputs, len(batch))
         yield PredictedBatch(
@@ -116,13 +118,13 @@ def predict_files(
 class FilePreparation:
     """Reads samples from files as inputs of a net, prepared like the data of its training.
 
-    `excluded_inputs` are not read. Hints at settings become overrides, unless the files are bodies `of_requests`.
+    `excluded_inputs` are not read. Hints at settings are about the files, or with `takes_overrides` about overrides.
     """
 
     def __init__(
-        self, model: Model, spec: TrainSpec, excluded_inputs: Collection[str] = (), *, of_requests: bool = False
+        self, model: Model, spec: TrainSpec, excluded_inputs: Collection[str] = (), *, takes_overrides: bool = False
     ) -> None:
-        self._of_requests = of_requests
+        self._takes_overrides = takes_overrides
         self.split = inference_split(spec)
         self._written_split = next((name for name, split in spec.data if split is self.split), "train")
         """Name of the split in the training file; a held-out part is written as a field of `train`."""
@@ -214,11 +216,12 @@ class FilePreparation:
     def _with_own_hint(self, problem: Problem, source: Source) -> Problem:
         """Replace a hint at a setting: neither the training file nor the net is to change."""
         hint = problem.hint
-        if self._of_requests or not isinstance(hint, SettingHint):
+        if not isinstance(hint, SettingHint):
             return problem
-        if isinstance(source, TableSource) and source.in_memory:
-            return replace(problem, hint=hint.data or str(hint))
-        return replace(problem, hint=hint.as_override(f"data.{self._written_split}"))
+        in_memory = isinstance(source, TableSource) and source.in_memory
+        if self._takes_overrides and not in_memory:
+            return replace(problem, hint=hint.as_override(f"data.{self._written_split}"))
+        return problem if hint.data is None else replace(problem, hint=hint.data)
 
     def _refuse_unread_files(self, loader: Loader, paths: Sequence[Path]) -> None:
         """Raise `InputError` if the net reads nothing of the files, only what transforms add to each sample."""

@@ -297,6 +297,9 @@ def test_files_without_the_columns_of_the_training(work: Path, content: str, fac
     with pytest.raises(InputError) as caught:
         netspec.predict("run", "new.txt")
     assert str(caught.value).endswith(facts)
+    with pytest.raises(InputError) as caught:
+        netspec.load("run").predict("new.txt")
+    assert "data.test" not in str(caught.value), "`Model.predict` takes no overrides"
 
 
 def test_problems_of_new_rows_are_located_in_their_file(work: Path) -> None:

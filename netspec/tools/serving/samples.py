@@ -63,7 +63,7 @@ class BodyReader:
     """Turns bodies of requests into inputs of a net, prepared like the data of its training."""
 
     def __init__(self, model: Model, spec: TrainSpec) -> None:
-        self._preparation = FilePreparation(model, spec, of_requests=True)
+        self._preparation = FilePreparation(model, spec)
         self._split = self._preparation.split
         added = {step.field for step in self._split.transforms if isinstance(step, LatentNoise)}
         self.kind = "arrays" if self._preparation.fields <= added else sample_kind(self._split)
