@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -135,20 +136,21 @@ class BodyReader:
         parts: list[Mapping[str, NDArray[Any]]] = []
         unknown_texts: list[str] = []
         count = 0
-        for identities, batch in self._preparation.batches(paths, split=split):
+        preparation = copy(self._preparation)  # it holds the notes of its files, and requests are read concurrently
+        for identities, batch in preparation.batches(paths, split=split):
             for key, values in identities.items():
                 ids.setdefault(key, []).extend(values)
-            if self._preparation.notes.missing:
-                raise RequestError(422, self._preparation.notes.missing)
+            if preparation.notes.missing:
+                raise RequestError(422, preparation.notes.missing)
             parts.append(batch.inputs)
-            windows += self._preparation.image_windows(identities) or []
-            unknown_texts += [f"text {count + index + 1}" for index in self._preparation.unknown_texts(batch)]
+            windows += preparation.image_windows(identities) or []
+            unknown_texts += [f"text {count + index + 1}" for index in preparation.unknown_texts(batch)]
             count += len(batch)
         if not parts:
             raise RequestError(422, "there is no sample in the body")
         ids.pop("file", None)
         inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        notes = self._preparation.notes
+        notes = preparation.notes
         unknown = describe_unknown_texts(unknown_texts) if unknown_texts else ""
         sentences = [notes.missing_key_notes, notes.unread_key_notes, notes.unknown, *notes.time_notes, unknown]
         return PreparedBody(ids, inputs, windows, list(filter(None, sentences)))

@@ -232,6 +232,17 @@ def test_keys_that_are_not_columns_are_noted(fruit, table_run):
     assert list(netspec.predict(table_run, rows, device="reference").unread_key_notes) == notes
 
 
+def test_concurrent_requests_have_their_own_notes(fruit):
+    row = {"size": 9, "color": "red"}
+
+    def ask(number):
+        wrong = number % 2 == 1
+        return wrong, "notes" in fruit.post("/predict", [row | ({"id": 7} if wrong else {})] * (1 + number % 40))[1]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert [number for number, (wrong, noted) in enumerate(threads.map(ask, range(200))) if wrong != noted] == []
+
+
 def test_problems_of_a_request_do_not_mention_the_training(serve, tmp_path):
     spec = HOMES.replace(
         "size: numeric", "size: {type: categorical}, day: {type: date, parts: [day], format: '%d.%m.%Y'}"
