@@ -168,13 +168,10 @@ class FilePreparation:
                 unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
                 missing_keys = describe_missing(loader.rows_without_key)
                 missing_keys = f"keys that rows do not have count as null: {missing_keys}" if missing_keys else ""
-                ignored = [f"`{key}`" for key in source.unread_keys] if isinstance(source, TableSource) else []
-                unread_keys = f"keys that are not columns of the model are ignored: {listing(ignored, 5)}"
+                unread_keys = describe_unread_keys(source.unread_keys if isinstance(source, TableSource) else ())
                 times = self._describe_times(path, source, loader)
                 unread = _unread_files(source, paths)
-                self.notes = InputNotes(
-                    _missing_rows(path, loader), missing_keys, unread_keys if ignored else "", unknown, unread, times
-                )
+                self.notes = InputNotes(_missing_rows(path, loader), missing_keys, unread_keys, unknown, unread, times)
                 self._text_inputs = self._text_inputs_of(source, loader)
                 self._shows_whole_images = isinstance(source, ImageFileSource) and all(
                     transform.positions == "kept" or (isinstance(transform, Resizing) and transform.stretches)
@@ -283,6 +280,12 @@ def _reserved_tokens(split: Source, learned: Mapping[str, Any]) -> dict[str, lis
     elif isinstance(split, FileSource) and TOKENIZER in learned:
         saved = {"text": learned[TOKENIZER]}
     return {name: saved_tokenizer(entry).reserved for name, entry in saved.items()}
+
+
+def describe_unread_keys(keys: Sequence[str]) -> str:
+    """Return a sentence about keys of rows or texts in memory that are ignored; or nothing."""
+    shown = listing([f"`{key}`" for key in keys], 5)
+    return f"keys that are not columns of the model are ignored: {shown}" if keys else ""
 
 
 def describe_unknown_texts(texts: Sequence[str]) -> str:

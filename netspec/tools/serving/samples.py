@@ -31,7 +31,7 @@ from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.open_inference import parse_json
 from netspec.training.image_windows import Window
 from netspec.training.model import Model
-from netspec.training.predict_files import FilePreparation, describe_unknown_texts
+from netspec.training.predict_files import FilePreparation, describe_unknown_texts, describe_unread_keys
 from netspec.training.raw_samples import TEXT, Row, is_text_file, sample_kind, write_rows, write_texts
 
 if TYPE_CHECKING:
@@ -58,6 +58,16 @@ class PreparedBody(NamedTuple):
     """The part of each image that the net sees, in pixels; empty for other samples."""
     notes: list[str]
     """Sentences about values and texts that the training did not learn."""
+
+
+class _Files(NamedTuple):
+    """Files with the samples of a request."""
+
+    paths: list[Path]
+    split: Source
+    """Source that describes their format."""
+    unread_keys: Sequence[str] = ()
+    """Keys other than the one of a text."""
 
 
 class BodyReader:
@@ -125,19 +135,18 @@ class BodyReader:
         with TemporaryDirectory(prefix="netspec-") as name:
             folder = Path(name)
             try:
-                paths, split = self._write(body, content_type, folder)
-                return self._prepare(paths, split)
+                return self._prepare(self._write(body, content_type, folder))
             except InputError as error:
                 raise as_request_error(error, 422, folder) from None
 
-    def _prepare(self, paths: Sequence[Path], split: Source) -> PreparedBody:
+    def _prepare(self, files: _Files) -> PreparedBody:
         ids: dict[str, list[Any]] = {}
         windows: list[Window | None] = []
         parts: list[Mapping[str, NDArray[Any]]] = []
         unknown_texts: list[str] = []
         count = 0
         preparation = copy(self._preparation)  # it holds the notes of its files, and requests are read concurrently
-        for identities, batch in preparation.batches(paths, split=split):
+        for identities, batch in preparation.batches(files.paths, split=files.split):
             for key, values in identities.items():
                 ids.setdefault(key, []).extend(values)
             if preparation.notes.missing:
@@ -152,41 +161,40 @@ class BodyReader:
         inputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         notes = preparation.notes
         unknown = describe_unknown_texts(unknown_texts) if unknown_texts else ""
-        sentences = [notes.missing_key_notes, notes.unread_key_notes, notes.unknown, *notes.time_notes, unknown]
+        unread = notes.unread_key_notes or describe_unread_keys(files.unread_keys)
+        sentences = [notes.missing_key_notes, unread, notes.unknown, *notes.time_notes, unknown]
         return PreparedBody(ids, inputs, windows, list(filter(None, sentences)))
 
-    def _write(self, body: bytes, content_type: str, folder: Path) -> tuple[list[Path], Source]:
-        """Write the samples of a body to files; return these and the source that describes their format."""
+    def _write(self, body: bytes, content_type: str, folder: Path) -> _Files:
+        """Write the samples of a body to files."""
         split = self._split
         if isinstance(split, TableSource):
             return self._write_table(body, content_type, split, folder)
         if self.kind == "text":
             if content_type == "text/csv":
                 raise RequestError(415, 'the model takes texts, not a table: send a text, or {"text": ["…", "…"]}')
-            texts = _texts(parse_json(body)) if is_json_text(body, content_type) else [decoded(body)]
-            return write_texts(texts, split, folder)
+            data = parse_json(body) if is_json_text(body, content_type) else decoded(body)
+            return _Files(*write_texts(_texts(data), split, folder), _other_keys(data))
         suffix = _image_suffix(body) if self.kind == "image" else split.file_suffix()
         path = folder / f"{self.kind}{suffix}"
         path.write_bytes(body)
-        return [path], split
+        return _Files([path], split)
 
-    def _write_table(
-        self, body: bytes, content_type: str, split: TableSource, folder: Path
-    ) -> tuple[list[Path], Source]:
+    def _write_table(self, body: bytes, content_type: str, split: TableSource, folder: Path) -> _Files:
         """Write rows, or texts if a row consists of one, to a table."""
         takes_texts = self.kind == "text"
         if (is_json_text if takes_texts else _is_json)(body, content_type):
             data = parse_json(body)
             if takes_texts and _has_texts(data):
-                return write_texts(_texts(data), split, folder)
-            return write_rows(self._rows(data), split, folder)
+                return _Files(*write_texts(_texts(data), split, folder), _other_keys(data))
+            return _Files(*write_rows(self._rows(data), split, folder))
         if b"\0" in body[:64] and not body.startswith(b"PAR1"):
             raise RequestError(422, f"the body is not a table; expected rows as JSON or CSV; got {_kind(body)}")
         path = folder / f"rows{split.file_suffix()}"
         path.write_bytes(body)
         if takes_texts and content_type != "text/csv" and (content_type == "text/plain" or is_text_file(path, split)):
-            return write_texts([decoded(body)], split, folder)
-        return [path], split.of_rows_in_memory()
+            return _Files(*write_texts([decoded(body)], split, folder))
+        return _Files([path], split.of_rows_in_memory())
 
     def _rows(self, data: Any) -> list[Row]:
         """Return the rows of a JSON body: one row, or a list of rows. Raises `RequestError` 400."""
@@ -283,6 +291,11 @@ def _texts(data: Any) -> list[str]:
     if not texts or not all(isinstance(text, str) for text in texts):
         raise RequestError(400, 'expected {"text": "…"}, or a list of texts')
     return texts
+
+
+def _other_keys(data: Any) -> list[str]:
+    """Return the keys of a JSON body that are not the one of its texts."""
+    return [key for key in data if key != TEXT] if isinstance(data, dict) else []
 
 
 def decoded(body: bytes) -> str:

@@ -358,6 +358,14 @@ def test_texts_without_known_words_are_noted(serve, text_run, text_table_run):
         assert answer["notes"] == ["2 texts have no token that the training learned: text 2, text 4"]
 
 
+def test_other_keys_of_a_text_are_noted(serve, text_run, text_table_run):
+    for run in (text_run, text_table_run):
+        client = serve(run, max_batch=1)
+        assert client.post("/predict", {"text": "nice", "language": "en"})[1]["notes"] == [
+            "keys that are not columns of the model are ignored: `language`"
+        ]
+
+
 def test_unknown_categories_are_noted(fruit):
     rows = [{"size": 9, "color": "blue"}, {"size": 9, "color": None}, {"size": 9, "color": "red"}]
     assert fruit.post("/predict", rows)[1]["notes"] == [
