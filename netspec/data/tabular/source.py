@@ -251,12 +251,15 @@ class TableSource(Source):
 
     def unread_columns(self, names: Sequence[str]) -> list[str]:
         """Return which of the columns of a table this source does not mention; none if it reads all columns."""
+        from netspec.data.tabular.declaration import index_of
+
         if self.columns is None:
             return []
         division = self.division
         others = [] if division is None else [division.time, division.group, division.stratify]
-        mentioned = {str(name) for name in (*self.columns, self.label, self.windows and self.windows.group, *others)}
-        return [name for name in names if name not in mentioned]
+        mentioned = (*self.columns, self.label, None if self.windows is None else self.windows.group, *others)
+        read = {index_of(column, names) for column in mentioned if column is not None}
+        return [name for index, name in enumerate(names) if index not in read]
 
     @property
     def in_memory(self) -> bool:

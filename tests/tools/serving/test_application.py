@@ -232,6 +232,17 @@ def test_keys_that_are_not_columns_are_noted(fruit, table_run):
     assert list(netspec.predict(table_run, rows, device="reference").unread_key_notes) == notes
 
 
+def test_columns_by_number_are_columns_of_the_model(serve, tmp_path):
+    spec = HOMES.replace("{size: numeric, rooms: {type: numeric, missing: 3}, price: numeric}", "[1, 2]")
+    (tmp_path / "train.yaml").write_text(spec.replace("label: price", "label: 3"))
+    (tmp_path / "homes.csv").write_text("size,rooms,price\n1,2,3\n2,1,4\n")
+    netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference")
+    client = serve(tmp_path / "run")
+    answer = client.post("/predict", {"size": 9, "rooms": 2, "price": 1, "id": 4})[1]
+    assert answer["notes"] == ["keys that are not columns of the model are ignored: `id`"]
+    assert list(client.post("/predict", client.get("/predict")[1]["example"])[1]) == ["model", "answers"]
+
+
 def test_concurrent_requests_have_their_own_notes(fruit):
     row = {"size": 9, "color": "red"}
 
