@@ -286,7 +286,7 @@ def test_texts_that_usually_mean_a_missing_value_have_a_hint(tmp_path, missing):
     with pytest.raises(InputError) as error:
         table(tmp_path, {"x": {"type": "numeric", "missing": missing}}, "x;y\n1.5;0\nn.a.;1\n", delimiter=";")
     (problem,) = error.value.problems
-    replaced = "; `missing: 0` (any number) or `missing: median` to replace it" * (missing == "error")
+    replaced = "; train with `missing: 0` (any number) or `missing: median` to replace it" * (missing == "error")
     assert problem.hint == f"`missing_values` of the source can declare that 'n.a.' means a missing value{replaced}"
 
 

@@ -195,7 +195,7 @@ class NumericColumn(Column):
         """Return a hint for a text that mostly means a missing value."""
         hint = f"`missing_values` of the source can declare that {text!r} means a missing value"
         if self._missing == "error":
-            return SettingHint(f"{hint}; {self._replacements}" if self._replacements else hint)
+            return SettingHint(f"{hint}; train with {self._replacements}" if self._replacements else hint)
         values = {"missing_values": [*self.setting.missing_values, text]}
         data = "null is a missing value" if self.setting.has_keys else "an empty cell is a missing value"
         return SettingHint(hint, settings=values, purpose=f"to read {text!r} as a missing value", data=data)
