@@ -29,7 +29,7 @@ class JointCallRecord(CallRecord):
     def run(self, call: ProgramCall) -> Program:
         """Run a call. Raises `NonFiniteLoss`."""
         if self._max_calls is None:
-            self._max_calls = calls_between_copies(call, self._group.size)
+            self._max_calls = calls_between_copies(call, self._compiler.workers)
         return super().run(call)
 
     def check(self) -> None:
@@ -75,7 +75,7 @@ class JointCallRecord(CallRecord):
 def calls_between_copies(call: ProgramCall, workers: int) -> int:
     """Return the number of calls between two copies, the same on all workers.
 
-    It follows from the global batch size of the first call.
+    It follows from the global batch size of the first call, which `workers` divide among them.
     """
     rows = -(-(call.global_batch or call.rows) // workers)
     per_row: int = sum(array.nbytes // call.rows for array in call.inputs.values() if array.shape[:1] == (call.rows,))
