@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from netspec import __version__
@@ -30,6 +31,7 @@ from netspec.tools.model_script import (
     image_preparation,
     script_text,
 )
+from netspec.tools.script_generation import ScriptGeneration, script_generation
 from netspec.tools.script_sounds import ScriptSound
 from netspec.tools.script_table import ScriptTable
 from netspec.tools.text_vocabulary import VOCABULARY, vocabulary_files
@@ -114,18 +116,27 @@ def write_card(
     if table is None and {text.name for text in texts} != inputs.keys():
         texts = ()  # the script reads arrays, since it cannot prepare all inputs
     lines_of_files = isinstance(spec, TrainSpec) and getattr(spec.data.deployed, "documents", "") == "lines"
-    data = ScriptData(inputs, table, texts, lines_of_files, _sound_of(inputs, spec))
+    generation = script_generation(
+        model, spec, outputs[0].name, report.inputs, types, {} if deployed is None else deployed.samples,
+        is_probability=outputs[0].values == "probability",
+    )  # fmt: skip
+    data = ScriptData(inputs, table, texts, lines_of_files, _sound_of(inputs, spec), generation)
+    left_out = left_out if generation is None else generation.left_out
     classes = {output.named: decoders[name].classes for name, output in zip(graph.outputs, outputs, strict=True)}
     classes = {name: class_names for name, class_names in classes.items() if class_names}
     lines = [
         *_introduction(spec, outputs, classes),
         *_inputs_and_outputs(report, types, data, outputs, classes),
         *_preprocessing(deployed, data, left_out),
-        *_how_to_run(report, data, example_text(report.path.name, data, report.inputs, types, outputs)),
+        *(
+            _how_to_run(report, data, example_text(report.path.name, data, report.inputs, types, outputs))
+            if generation is None
+            else _how_to_generate(report, data.libraries, generation)
+        ),
         *_training(spec, run),
     ]
     mark = f"<!-- {WRITTEN_BY}, version {__version__} -->"
-    vocabularies = vocabulary_files(texts)
+    vocabularies = vocabulary_files(data.vocabularies)
     weights = [] if report.data is None else [report.data.name]
     written = {
         CARD: "\n".join([mark, *lines]).rstrip() + "\n",
@@ -223,6 +234,9 @@ def _inputs_and_outputs(
     yield from ("## Inputs", "", *head)
     for name, dims in report.inputs.items():
         colors = "red, green, blue" if dims[1:2] == (3,) else "gray"
+        if data.generation is not None:
+            yield row(name, dims, types[name], data.generation.meaning(name))
+            continue
         if name in encodings:
             yield row(name, dims, types[name], _column_meaning(encodings[name]))
             continue
@@ -267,10 +281,12 @@ def _preprocessing(deployed: DeployedModel | None, data: ScriptData, left_out: S
     if left_out:
         yield from ("Not in the model; the program that runs it must do this:", "")
         yield from (f"- {line}" for line in left_out)
-        if data.texts:
+        if data.vocabularies:
             yield from ("", f"`{SCRIPT}` does this. It computes the tokens of texts with `{VOCABULARY}`.")
         elif data.table is not None:
             yield from ("", f"`{SCRIPT}` does this.")
+    elif deployed is None:
+        yield "The model contains the net alone."
     elif not data.images and data.sound is None:
         yield "Nothing else is needed: the model takes raw samples."
     if data.images:
@@ -299,6 +315,29 @@ def _how_to_run(report: ExportReport, data: ScriptData, example: str) -> Iterato
         functions = listing([f"`{text.function}`" for text in data.texts])
         placeholders += f" ({functions} in `{SCRIPT}` returns the tokens of a text)"
     yield from ("", f"In a program{placeholders}:", "", "```python", example, "```", "")
+    yield from _comparison(report)
+
+
+def _how_to_generate(report: ExportReport, libraries: Sequence[str], generation: ScriptGeneration) -> Iterator[str]:
+    """Yield how to generate a text, with a prompt of the data if it is available."""
+    prompt, text = generation.example or ("TEXT", "")
+    values = [f"{name}={value}" for name, value in generation.example_options.items()]
+    options = "".join(f" --{name} {value}" for name, value in generation.example_options.items())
+    yield from ("## Run", "", "```", f"pip install {' '.join(libraries)}", "```", "")
+    yield f"`{SCRIPT}` writes the same text as `netspec generate`.{generation.difference}"
+    yield f"`{report.path.name}` has ONNX opset {report.opset}."
+    yield from ("", "```", f"$ python {SCRIPT} --prompt {_quoted(prompt)}{options}", *text.splitlines(), "```", "")
+    yield from ("In a program next to it:", "", "```python", f"from {Path(SCRIPT).stem} import generate", "")
+    yield from (f"print(generate({', '.join([repr(prompt), *values])}))", "```", "")
+    yield from _comparison(report)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as an argument of a shell, in double quotes if it has an apostrophe."""
+    return f'"{text}"' if "'" in text and not set('"$`\\!') & set(text) else quote(text)
+
+
+def _comparison(report: ExportReport) -> Iterator[str]:
     if report.comparison is not None and report.comparison.whole.finite:
         yield f"ONNX Runtime and netspec give the same results: {report.comparison.whole}."
     yield ""

@@ -15,6 +15,7 @@ from netspec.data.file_kinds import IMAGES, SOUNDS, TEXTS, FileKind
 from netspec.data.tabular.encodings import CategoricalEncoding, DateEncoding, NumberEncoding
 from netspec.data.transforms.resizing import Resizing
 from netspec.tools.box_operators import SelectedBoxes
+from netspec.tools.script_generation import ScriptGeneration
 from netspec.tools.script_sounds import SELECTIONS, ScriptSound
 from netspec.tools.script_table import ScriptTable
 from netspec.tools.text_vocabulary import VOCABULARY, TextInput
@@ -120,11 +121,18 @@ class ScriptData:
     """Whether each line of a file is a text."""
     sound: ScriptSound | None = None
     """Preprocessing of a WAV file for the only input; None if the model does not read sounds."""
+    generation: ScriptGeneration | None = None
+    """How a text is generated; None if the model does something else."""
 
     @property
     def images(self) -> bool:
         """Whether the script reads images."""
         return self.table is None and not self.texts and reads_images(self.inputs)
+
+    @property
+    def vocabularies(self) -> Sequence[TextInput]:
+        """The inputs whose vocabularies the script needs."""
+        return self.texts if self.generation is None else self.generation.texts
 
     @property
     def file_kind(self) -> FileKind | None:
@@ -136,6 +144,8 @@ class ScriptData:
     @property
     def argument(self) -> str:
         """The arguments of the script."""
+        if self.generation is not None:
+            return "--prompt TEXT"
         if self.table is not None:
             return "TABLE.csv"
         if self.texts:
@@ -145,7 +155,7 @@ class ScriptData:
     @property
     def libraries(self) -> list[str]:
         """The packages that the script imports."""
-        subwords = any(text.tokenizer_file for text in self.texts)
+        subwords = any(text.tokenizer_file for text in self.vocabularies)
         return ["numpy", "onnxruntime", *["pillow"] * self.images, *["tokenizers"] * subwords]
 
 
@@ -153,18 +163,20 @@ def script_text(files: Sequence[str], data: ScriptData, outputs: Sequence[Script
     """Return the script for a model, whose file is the first of `files` next to the script that it needs.
 
     Rows are read from a table, texts from text files, sounds from WAV files, and images if the only input takes their
-    pixels; anything else is read as arrays from an .npz file.
+    pixels; anything else is read as arrays from an .npz file. A model that generates text has a prompt.
     """
     lines = [
         f'"""Run {files[0]}: python {SCRIPT} {data.argument} ({WRITTEN_BY})."""',
         "",
         *_imports(data, outputs),
         *_open_model(files, data, outputs),
-        *_functions(data),
-        *["", "", "def run(name):"],
-        *(_INDENT + line for line in (*_compute(data, outputs), *_print_answers(data, outputs))),
-        *["", "", *_main(data)],
     ]
+    if data.generation is not None:
+        lines += ["", "", *data.generation.functions(), "", "", *data.generation.main()]
+    else:
+        lines += [*_functions(data), "", "", "def run(name):"]
+        lines += (_INDENT + line for line in (*_compute(data, outputs), *_print_answers(data, outputs)))
+        lines += ["", "", *_main(data)]
     return "\n".join(lines) + "\n"
 
 
@@ -225,15 +237,16 @@ def _typical(encoding: NumberEncoding | DateEncoding) -> float:
 
 def _imports(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
     """Yield the lines that import modules."""
-    has_lists = any(not text.tokenizer_file for text in data.texts)
+    has_lists = any(not text.tokenizer_file for text in data.vocabularies)
     modules = {
+        "argparse": data.generation is not None,
         "csv": data.table is not None,
         "json": has_lists or any(output.has_names for output in outputs),
         "re": has_lists or (data.table is not None and data.table.uses_patterns),
-        "signal": True,
+        "signal": data.generation is None,
         "struct": data.sound is not None,
         "sys": True,
-        "unicodedata": any(text.tokenizer.get("normalize") for text in data.texts),
+        "unicodedata": any(text.tokenizer.get("normalize") for text in data.vocabularies),
     }
     resamples = data.sound is not None and data.sound.resample
     if resamples:  # functions of netspec have annotations
@@ -248,7 +261,7 @@ def _imports(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]
     yield from ("from pathlib import Path", "", "import numpy as np", "import onnxruntime")
     if data.images:
         yield "from PIL import Image, ImageOps"
-    if any(text.tokenizer_file for text in data.texts):
+    if any(text.tokenizer_file for text in data.vocabularies):
         yield "from tokenizers import Tokenizer"
 
 
@@ -268,9 +281,9 @@ def _open_model(files: Sequence[str], data: ScriptData, outputs: Sequence[Script
     if named:
         yield "metadata = session.get_modelmeta().custom_metadata_map"
     yield from (f'{output.classes} = json.loads(metadata["netspec_classes"])["{output.named}"]' for output in named)
-    if any(not text.tokenizer_file for text in data.texts):
+    if any(not text.tokenizer_file for text in data.vocabularies):
         yield f'vocabulary = json.loads((folder / "{VOCABULARY}").read_text(encoding="utf-8"))'
-    for text in data.texts:
+    for text in data.vocabularies:
         if text.tokenizer_file:
             yield f'{text.function}_tokenizer = Tokenizer.from_file(str(folder / "{text.tokenizer_file}"))'
             yield from (f"{text.function}_tokenizer.no_{step}()" for step in ("padding", "truncation"))
@@ -282,9 +295,7 @@ def _functions(data: ScriptData) -> Iterator[str]:
         yield from data.sound.functions()
     for text in data.texts:
         yield from ("", "", *text.lines())
-        if text.is_windowed:
-            yield from ("", "", *text.decoding_lines())
-    if any(text.reserved_tokens and not text.is_windowed for text in data.texts):
+    if any(text.reserved_tokens for text in data.texts):
         yield from ("", "", *_define_note_unknown_texts())
     if data.table is not None:
         yield from data.table.functions()
@@ -327,11 +338,7 @@ def _print_answers(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterato
     whole = data.images and _shows_whole_images(data.inputs)
     for output in outputs:
         title = label + (f" {output.name}" if several else "")
-        if output.answer == "text" and data.texts:
-            text = f"text_of_{data.texts[0].identifier}({output.variable}[row].argmax(axis=-1).tolist())"
-            yield f'{indent}print(f"{title}: {{{text}!r}}")'
-        else:
-            yield from (indent + line for line in _printed(output, row, title, several=several, whole=whole))
+        yield from (indent + line for line in _printed(output, row, title, several=several, whole=whole))
 
 
 def _main(data: ScriptData) -> Iterator[str]:
@@ -460,18 +467,13 @@ def _read_texts(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
             '        labels.append(f"{name}:{number}" if len(names) > 1 else number)',
             '        texts.append(line.rstrip("\\r"))',
         ]
-    elif text.is_windowed:
-        lines += [
-            f"texts = {text.function}(text)",
-            'labels = [f"{name}:{number}" for number in range(1, len(texts) + 1)]',
-        ]
     else:
         lines.append("labels, texts = [name], [text]")
-    reserved = [] if text.is_windowed else text.reserved_tokens
+    reserved = text.reserved_tokens
     names = "[label if isinstance(label, str) else f'row {label}' for label in labels]"
     return [
         *lines,
-        f"tokens = np.array({'texts' if text.is_windowed else f'[{text.function}(text) for text in texts]'}, np.int32)",
+        f"tokens = np.array([{text.function}(text) for text in texts], np.int32)",
         *[f"note_unknown_texts(tokens, {reserved}, {names})"] * bool(reserved),
         f'{_run(outputs)}{{"{text.name}": tokens}})',
     ]

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from netspec.data.loader import Loader
-from netspec.data.sources.text import Text
 from netspec.data.tabular.columns.text import TextColumnSpec
 from netspec.data.tabular.source import TableSource
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
-from netspec.data.text.tokens import word_pattern
+from netspec.data.text.tokens import UNKNOWN, word_pattern
 from netspec.data.transforms.padding import Padding
 from netspec.schema.plain_json import json_text
 
@@ -40,8 +39,8 @@ class TextInput:
     """Whether short texts are padded at the start."""
     keeps_end: bool = False
     """Whether the end of long texts is kept, in place of the start."""
-    is_windowed: bool = False
-    """Whether a text is cut into windows of `length` tokens, each of which is a sample."""
+    is_prompt: bool = False
+    """Whether the tokens of a text are neither padded nor truncated, since others follow."""
     missing: str = "error"
     """Handling of missing texts in a column: `error`, `drop` (the row is left out), or `empty`."""
 
@@ -62,6 +61,7 @@ class TextInput:
     def entry(self) -> dict[str, Any]:
         """Return what `vocabulary.json` contains for the input."""
         kind, spec = self.tokenizer["type"], self.tokenizer
+        tokenizer = saved_tokenizer(spec)
         entry = {
             "type": kind,
             "lowercase": spec.get("lowercase", False),
@@ -69,9 +69,10 @@ class TextInput:
             "length": self.length,
             "padding": self.padding,
         }
+        if tokenizer.start is not None:
+            entry |= {"start": tokenizer.start, "end": tokenizer.end}
         if self.tokenizer_file:
             return {**entry, "file": self.tokenizer_file}
-        tokenizer = saved_tokenizer(spec)
         first = tokenizer.size - len(spec["vocabulary"])
         pattern = "(?s)." if kind == "characters" else word_pattern(spec["punctuation"])
         tokens = {token: index for index, token in enumerate(spec["vocabulary"], first)}
@@ -94,10 +95,8 @@ class TextInput:
             if not self.tokenizer.get("unknown"):
                 yield "    if None in tokens:"
                 yield '        raise ValueError(f"{words[tokens.index(None)]!r} is not in the vocabulary")'
-        if self.is_windowed:
-            yield f"    tokens = [*tokens, *[{self.padding}] * (-len(tokens) % {self.length})]"
-            windows = f"range(0, len(tokens), {self.length})"
-            yield f"    return [tokens[start : start + {self.length}] for start in {windows}]"
+        if self.is_prompt:
+            yield "    return tokens"
             return
         part = f"tokens[-{self.length}:]" if self.keeps_end else f"tokens[:{self.length}]"
         pads = f"[{self.padding}] * ({self.length} - len(tokens))"
@@ -105,20 +104,26 @@ class TextInput:
 
     def decoding_lines(self) -> Iterator[str]:
         """Yield the lines of a function of the script that returns the text of tokens, as `Tokenizer.decode` does."""
-        yield f"def text_of_{self.identifier}(tokens):"
+        yield f"def {self.text_function}(tokens):"
         if self.tokenizer_file:
-            yield f"    return {self.function}_tokenizer.decode(list(tokens))"
+            yield f"    return {self.function}_tokenizer.decode(tokens)"
             return
         yield f'    words = {{index: word for word, index in vocabulary["{self.name}"]["tokens"].items()}}'
-        padding = saved_tokenizer(self.tokenizer).padding
-        kept = "" if padding is None else f" if index != {padding}"
+        tokenizer = saved_tokenizer(self.tokenizer)
+        silent = [index for index in (tokenizer.padding, tokenizer.start, tokenizer.end) if index is not None]
+        kept = f" if index not in {silent}" if silent else ""
         separator = "" if self.tokenizer["type"] == "characters" else " "
-        yield f'    return "{separator}".join(words.get(index, "�") for index in tokens{kept})'
+        yield f'    return "{separator}".join(words.get(index, "{UNKNOWN}") for index in tokens{kept})'
 
     @property
     def function(self) -> str:
-        """Name of the function of the script."""
+        """Name of the function of the script that returns the tokens of a text."""
         return f"tokens_of_{self.identifier}"
+
+    @property
+    def text_function(self) -> str:
+        """Name of the function of the script that returns the text of tokens."""
+        return f"text_of_{self.identifier}"
 
     @property
     def identifier(self) -> str:
@@ -138,11 +143,6 @@ def text_inputs(loader: Loader, inputs: Mapping[str, DeployedInput], split: obje
             for name, spec in columns.items()
             if isinstance(spec, TextColumnSpec) and name in ranges and split.windows is None
         )  # fmt: skip
-    if TOKENIZER in learned and isinstance(split, Text) and len(inputs) == 1:
-        ((name, deployed),) = inputs.items()
-        padding = saved_tokenizer(learned[TOKENIZER]).padding or 0
-        whole = not deployed.before and deployed.raw.shape == (split.length,) and deployed.raw.dtype == "int32"
-        return (TextInput(name, "", learned[TOKENIZER], split.length, padding, is_windowed=True),) if whole else ()
     padded = [
         (name, deployed.before[0])
         for name, deployed in inputs.items()

@@ -57,8 +57,8 @@ class EncoderDecoderGenerator(TokenGenerator):
         ((target, target_spec),) = columns.items()
         split = training.data.deployed
         assert isinstance(split, TableSource)
-        self._model = model
-        self.decoder_input, self._source, self.source_column, self.source_length = _input_roles(
+        self._model, self.target_column = model, target
+        self.decoder_input, self.source, self.source_column, self.source_length = _input_roles(
             model, split, target_spec
         )
         learned = learned_of(training, model.compiler, model.preprocessing.learned).source
@@ -82,7 +82,7 @@ class EncoderDecoderGenerator(TokenGenerator):
         assert self.tokenizer.start is not None
         padded = np.full((1, self.source_length), self.source_tokenizer.padding, np.int32)
         padded[0, : len(prompt)] = prompt
-        self._window.other_inputs = {self._source: padded}
+        self._window.other_inputs = {self.source: padded}
         self.net.restart()
         return self.logits_after(self.tokenizer.start)
 

@@ -162,6 +162,11 @@ class LanguageModelGenerator(TokenGenerator):
         """Whether a token costs a step instead of a window."""
         return isinstance(self.net, _StepNet)
 
+    @property
+    def kept_tokens(self) -> int | None:
+        """Number of tokens of a full window that the next token depends on; None if it depends on all tokens."""
+        return self.net.kept_tokens if isinstance(self.net, _StepNet) else self.steps - 1
+
     def read(self, prompt: Sequence[int]) -> Array:
         """Read a prompt from the beginning; return the logits (V,) of the token after it."""
         if not len(prompt):
@@ -324,6 +329,10 @@ class _StepNet:
             entries.append(layer.model_copy(update={"name": link.name, "from_": sources}))
         changed = {"inputs": inputs, "layers": entries, "outputs": outputs, "losses": [], "metrics": [], "expect": None}
         return net.model_copy(update=changed)
+
+    @property
+    def kept_tokens(self) -> int | None:
+        return self._steps - self._steps // 2 if self._has_end else None
 
     def restart(self) -> None:
         self._tokens = []

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from netspec.tools.model_inputs import load as netspec_load
 from netspec.tools.predict import predict
 from tests.cli.conftest import Netspec, Outcome
 
@@ -678,45 +677,6 @@ def test_the_script_reads_lines_of_texts(netspec, texts):
     assert "values in place of zeros (`tokens_of_text` in `run.py` returns the tokens of a text):" in readme
     lines = [line.split(": ", 1)[1] for path in ("texts/bad", "texts/good") for line in script(path)]
     assert len(lines) == len(class_lines("row", "texts"))
-
-
-RUNNING = """
-netspec: 1
-net:
-  netspec: 1
-  inputs: {text: {shape: [8], dtype: int32}, target: {shape: [8], dtype: int32}}
-  layers:
-    - {type: Embedding, from: text, input_dim: SIZE, output_dim: 4}
-    - {type: LSTM, units: 6, return_sequences: true}
-    - {type: Dense, units: SIZE, name: logits}
-  losses: [{type: SparseCategoricalCrossentropy, from: [logits, target], from_logits: true}]
-data: {train: {source: text, path: text.txt, tokenizer: TOKENIZER, length: 8, batch_size: 4}}
-solver: {type: Adam, learning_rate: 0.02}
-train: {max_steps: 60}
-"""
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "size"),
-    [("characters", 5), ("{type: words, padding: true, unknown: true}", 6), (f"{{{PAIRS}}}", 270)],
-    ids=["characters", "words", "pairs"],
-)
-def test_the_script_cuts_running_text_into_windows(netspec, tmp_path, monkeypatch, tokenizer, size):
-    if "pairs" in tokenizer:
-        pytest.importorskip("tokenizers")
-    monkeypatch.chdir(tmp_path)
-    Path("text.txt").write_text(("ab" if tokenizer == "characters" else "ab cd\n") * 200 + "\né d")
-    trained(netspec, RUNNING.replace("TOKENIZER", tokenizer).replace("SIZE", str(size)))
-    exported(netspec)
-    Path("new.txt").write_text("ab\nab" * 3 if tokenizer == "characters" else "cd ab ef " * 9)
-    tokenizer = netspec_load("run").tokenizer
-    assert tokenizer is not None
-    tokens = tokenizer.encode(Path("new.txt").read_text())
-    windows = np.zeros((-(-len(tokens) // 8), 8), np.int32)
-    windows.reshape(-1)[: len(tokens)] = tokens
-    answers = predict("run", {"text": windows}).answers["text"]
-    assert script("new.txt") == [f"new.txt:{number}: {text!r}" for number, text in enumerate(answers, 1)]
-    assert "tokens of a text, from `vocabulary.json`" in Path("deployed/README.md").read_text()
 
 
 FORECAST = """

@@ -249,13 +249,3 @@ def test_the_target_may_be_the_label(run: Path) -> None:
     np.testing.assert_array_equal(labeled.predict(rows)["logits"], expected)
     assert isinstance(labeled.training, TrainSpec)
     assert EncoderDecoderGenerator(labeled, labeled.training).max_tokens == LENGTH
-
-
-def test_an_exported_script_does_not_claim_to_prepare_the_decoder_input(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(run.parent)
-    netspec.export(run, f"{tmp_path}/")
-    script = (tmp_path / "run.py").read_text()
-    assert "ARRAYS.npz" in script.splitlines()[0]
-    assert "| float32 | score of each token at each position |" in (tmp_path / "README.md").read_text()
