@@ -109,6 +109,8 @@ class Dataset:
     """Number of damaged samples that were left out when the source was opened with `on_error: skip`."""
     damaged: Sequence[str] = ()
     """Problems of the first few damaged samples, with their locations."""
+    unusable: Mapping[int, str] = MappingProxyType({})
+    """For files of a list that `split` divides: the problems of samples that their part leaves out, by index."""
     rows_without: Mapping[str, Sequence[int]] = _NOTHING
     """For a table: the rows, counted from 0, that `missing: drop` leaves out, by the first column without a value."""
     rows_without_key: Mapping[str, Sequence[int]] = _NOTHING

@@ -197,10 +197,18 @@ class DatasetPart(Dataset):
                 hint="pass validation and test data as streams of their own",
             )
         self._dataset = dataset
-        self._indices = indices_of(hold_out, part, _Fields(dataset))
+        indices = indices_of(hold_out, part, _Fields(dataset))
+        left_out = [dataset.unusable[index] for index in indices.tolist() if index in dataset.unusable]
+        self._indices = indices[~np.isin(indices, [*dataset.unusable])]
+        if not len(self._indices):
+            got = f"{counted(len(left_out), 'sample')}, the first: {left_out[0]}"
+            raise InputError(f"no sample of the {part} data can be used", path="split", expected="one or more", got=got)
         self.fields, self.classes, self.learned = dataset.fields, dataset.classes, dataset.learned
         self.annotations = dataset.annotations
-        self.skipped, self.damaged, self.block = dataset.skipped, dataset.damaged, dataset.block
+        # Samples that were left out before the division belong to no part: they count once, as training data.
+        before, damaged_before = (dataset.skipped, dataset.damaged) if part == "train" else (0, ())
+        self.skipped, self.damaged = before + len(left_out), [*damaged_before, *left_out]
+        self.block = dataset.block
         self.non_integer_labels, self.ragged_examples = dataset.non_integer_labels, dataset.ragged_examples
         self.digest = fingerprint(dataset.digest, self._indices.astype("<i8").tobytes())
 

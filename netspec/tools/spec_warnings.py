@@ -317,9 +317,10 @@ def _damaged_samples(subject: _Subject) -> Iterator[Problem]:
         damaged = subject.data.splits.get(name, Survey()).damaged
         if damaged:
             yield Problem(
-                f"{counted(len(damaged), 'sample')} cannot be read, and will be left out", split.where("on_error"),
+                f"at least {counted(len(damaged), 'sample')} cannot be read, and will be left out",
+                split.where("on_error"),
                 f"{data.path_of(name)}.on_error", expected="intact files", got="; ".join(damaged[:MAX_DAMAGED]),
-                hint=f"`netspec data show` reads all samples of a split{' (`--split`)' * (name != 'train')}",
+                hint=f"`netspec data show` reads all samples of a split{' (`--split`)' * (len(data.splits()) > 1)}",
             )  # fmt: skip
 
 

@@ -265,7 +265,8 @@ def format_event(event: Event) -> str:
             for evaluation in list(evaluations.values()):
                 evaluations |= evaluation.get("others", {})
             results = "".join(f", {split} {format_evaluation(values)}" for split, values in evaluations.items())
-            skipped = f", {counted(event['skipped'], 'damaged sample')} left out" if event.get("skipped") else ""
+            damaged = counted(event.get("skipped", 0), "damaged sample")
+            skipped = f", {damaged} of the training data left out" if event.get("skipped") else ""
             best = f", {describe_best(event)}" if event.get("best") else ""
             return f"done: {counted(event['steps'], 'step')} in {duration(event['seconds'])}{best}{results}{skipped}"
     return json_text(event)

@@ -356,6 +356,34 @@ def test_damaged_rows_are_counted_in_their_own_part(tmp_path: Path) -> None:
     assert sum(loader.skipped_at_opening for loader in parts.values()) == 10
 
 
+@pytest.mark.parametrize(("make", "suffix"), LISTS)
+def test_unusable_lines_of_a_list_are_counted_in_their_own_part(
+    make: Callable[[Path], Any], suffix: str, tmp_path: Path
+) -> None:
+    fields = {**_list_of(make, suffix, tmp_path), "on_error": "skip", "classes": ["a", "b"]}
+    whole = opened(tmp_path, fields, validation=0.25, test=0.25)
+    missing = [files_of(whole["validation"])[0], *files_of(whole["train"])[:2]]
+    for file in missing:
+        (tmp_path / fields["path"] / "ab"[LABELS[file]] / f"{file:02}.{suffix}").unlink()
+    unlabelled = files_of(whole["validation"])[1]
+    text = (tmp_path / "list.csv").read_text()
+    (tmp_path / "list.csv").write_text(text.replace(f"{unlabelled:02}.{suffix},", f"{unlabelled:02}.{suffix},x"))
+    parts = opened(tmp_path, fields, validation=0.25, test=0.25)
+    assert [loader.skipped_at_opening for loader in parts.values()] == [2, 2, 0]
+    for name, loader in parts.items():
+        assert files_of(loader) == [file for file in files_of(whole[name]) if file not in (*missing, unlabelled)]
+        assert len(loader.damaged_at_opening) == loader.skipped_at_opening
+
+
+def test_a_part_of_which_no_file_exists_is_reported(tmp_path: Path) -> None:
+    fields = {**_list_of(_images, "png", tmp_path), "on_error": "skip"}
+    for file in files_of(opened(tmp_path, fields, test=0.1, time="day")["test"]):
+        (tmp_path / "images" / "ab"[LABELS[file]] / f"{file:02}.png").unlink()
+    with pytest.raises(InputError, match="no sample of the test data can be used") as error:
+        opened(tmp_path, fields, test=0.1, time="day")
+    assert "4 samples, the first: there is no file" in str(error.value.problems[0].got)
+
+
 @pytest.mark.parametrize(
     ("hold_out", "message"),
     [

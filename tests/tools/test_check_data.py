@@ -460,7 +460,7 @@ def test_images_that_are_left_out_are_a_warning(tmp_path: Path) -> None:
     source = {"source": "image_folder", "path": "photos", "size": [10, 12], "on_error": "skip"}
     source["transforms"] = [{"type": "Rescaling", "scale": 0.01}]
     (warning,) = netspec.check(training(tmp_path, source, [3, 10, 12], name="image")).warnings
-    assert warning.message == "1 sample cannot be read, and will be left out"
+    assert warning.message == "at least 1 sample cannot be read, and will be left out"
     assert warning.got is not None
     assert warning.got.endswith("bee/note.jpg cannot be read: a file of another kind, or a damaged one")
     assert warning.path == "data.train.on_error"

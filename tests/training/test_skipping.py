@@ -62,7 +62,7 @@ def test_damaged_samples_are_skipped_and_counted(damaged: Make, tmp_path: Path) 
     text = (run.run_dir / "log.txt").read_text()
     assert "skipped: 12 damaged samples of the training data left out in epoch 1 (a value for `x` is not" in text
     assert "over 56 samples, 1 left out" in text
-    assert "12 damaged samples left out" in text.splitlines()[-1]
+    assert "12 damaged samples of the training data left out" in text.splitlines()[-1]
 
 
 @pytest.mark.parametrize("stop", [7, 10])
@@ -104,7 +104,7 @@ def test_the_last_line_counts_skipped_samples(
     (tmp_path / "train.yaml").write_text(json.dumps(damaged(max_steps=None, max_epochs=1)))
     assert main(["train", str(tmp_path / "train.yaml"), "--run-dir", str(tmp_path / "run")]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("done: ")]
-    assert line.endswith("12 damaged samples left out")
+    assert line.endswith(", 12 damaged samples of the training data left out")
     weights = str(tmp_path / "run" / "weights.h5")
     assert main(["test", str(tmp_path / "train.yaml"), "--weights", weights]) == 0
     printed = capsys.readouterr().out.splitlines()

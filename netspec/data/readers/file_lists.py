@@ -36,8 +36,9 @@ def listed_files(
 
     Labels are whole numbers, or names: of `classes`, by default of those that the training split has `learned`, or that
     there are, sorted. At most `most` lines are read. With `skip`, lines whose file is not there or whose label cannot
-    be one are left out and counted. The listing has the values of the column by which `hold_out` divides the files.
-    Raises InputError with every line that is wrong.
+    be one are left out and counted; if `hold_out` divides all files, they are only marked as `unusable`, so that each
+    counts in its own part. The listing has the values of the column by which `hold_out` divides the files. Raises
+    InputError with every line that is wrong.
     """
     lines = list(islice(list_lines(existing(path), kind, hold_out), most))
     labels = list_labels(path, lines, classes, learned)
@@ -49,35 +50,30 @@ def listed_files(
         where = f"{path.name}, line {line.number}"
         wrong = labels.wrong.get(index)
         if not file.is_file():
-            if skip:
-                listing.left_out.append(f"there is no file {file} ({where})")
-            else:
-                problems.append(Problem(f"there is no file {file}", expected=f"the {kind.name} named in {where}"))
-        elif wrong is not None and skip:
-            listing.left_out.append(wrong.brief)
-        if wrong is not None and not skip:
+            listing.unusable[index] = f"there is no file {file} ({where})"
+            problems.append(Problem(f"there is no file {file}", expected=f"the {kind.name} named in {where}"))
+        if wrong is not None:
+            listing.unusable.setdefault(index, wrong.brief)
             problems.append(wrong)
-        if wrong is not None or not file.is_file():
-            continue
         listing.files.append(file)
         listing.locations.append(where)
         if listing.labels is not None and labels.numbers is not None:
             listing.labels.append(labels.numbers[index])
         if line.value is not None:
             values.append(line.value)
-    if problems:
+    if problems and not skip:
         raise InputError(problems)
     if hold_out is not None and hold_out.column is not None and values:
         listing.columns = {hold_out.column: values}
-    if listing.left_out and not listing.files:
+    if not listing.files:
+        raise InputError(f"{path} names no {kind.name}", expected="a path and a label in each line")
+    if len(listing.unusable) == len(listing.files):
         raise InputError(
             f"none of the {kind.name}s that {path} names can be used",
             expected=f"one or more below {root}, with labels that fit",
-            got=f"{counted(len(listing.left_out), 'line')}, the first: {listing.left_out[0]}",
+            got=f"{counted(len(listing.files), 'line')}, the first: {listing.unusable[0]}",
         )
-    if not listing.files:
-        raise InputError(f"{path} names no {kind.name}", expected="a path and a label in each line")
-    return listing
+    return listing if hold_out is not None and most is None else listing.usable()
 
 
 def list_lines(path: Path, kind: FileKind, hold_out: HoldOut | None = None) -> Iterator[Line]:

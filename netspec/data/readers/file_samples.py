@@ -35,6 +35,8 @@ class Listing:
     """Location of each file's entry in the list, if the files come from a list."""
     left_out: list[str] = field(default_factory=list)
     """Messages about lines left out because the file is missing or the label is wrong."""
+    unusable: dict[int, str] = field(default_factory=dict)
+    """The same about lines that are not left out yet, by index: their samples cannot be used."""
     columns: dict[str, list[str]] = field(default_factory=dict)
     """The cells of the column by which `split` divides the files, if it is one of a list, by its name."""
 
@@ -45,6 +47,11 @@ class Listing:
         columns = {name: [cells[index] for index in indices] for name, cells in self.columns.items()}
         files = [self.files[index] for index in indices]
         return replace(self, files=files, labels=labels, locations=locations, columns=columns)
+
+    def usable(self) -> Listing:
+        """Return the listing without the files that cannot be used, which are left out."""
+        usable = self.only([index for index in range(len(self.files)) if index not in self.unusable])
+        return replace(usable, left_out=[*self.left_out, *self.unusable.values()], unusable={})
 
     def name(self, index: int) -> str:
         """Return the name of a sample in messages."""
@@ -68,7 +75,7 @@ class ListedFiles(Dataset, Generic[Item]):
         if listing.labels is not None:
             self.fields["label"] = FieldType((), "int32")
         self.columns = {name: np.array(cells, str) for name, cells in listing.columns.items()}
-        self.skipped, self.damaged = len(listing.left_out), listing.left_out
+        self.skipped, self.damaged, self.unusable = len(listing.left_out), listing.left_out, listing.unusable
         self.learned = {} if listing.labels is None else {CLASSES: list(listing.classes)}
         # Names, sizes and labels, not contents: reading every file would take longer than many a training step.
         files = [file.absolute() for file in listing.files]
