@@ -27,6 +27,7 @@ MISSING_VALUES = ("?", "NA", "N/A", "NaN", "null")
 """Texts that mean a missing value by default, in any case."""
 MISSING_MARKERS = frozenset({
     "-", "--", ".", "n.a.", "n.a", "#n/a", "#value!", "none", "nil", "unknown", "missing", "not available", "undefined",
+    "k.a.", "k. a.", "keine angabe", "n.v.", "unbekannt", "fehlt",
 })  # fmt: skip
 """Further texts, in lower case, that mostly mean a missing value among numbers or dates."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -19,6 +19,14 @@ MISSING = frozenset({"", *map(str.lower, MISSING_VALUES)})
 """Cells that mean a missing value by default, in lower case."""
 MAX_CLASSES = 20
 """A target of integers with more distinct values than this is a number, not a class."""
+RARE = 5
+"""A category that occurs less often is unknown."""
+SEVERAL = 5
+"""With fewer different numbers than this, a column of numbers and texts may have categories."""
+STRAY_SHARE = 1 / 100
+"""Up to this share of the cells, texts among numbers or dates are mistakes."""
+MAX_STRAYS, MAX_MARKERS = 20, 5
+"""Maximum number of different texts among numbers or dates that are mistakes, or mean a missing value."""
 SAMPLE = 1_000
 """Number of distinct cells of a column by which the notation of numbers is chosen."""
 NOTATIONS = (
@@ -43,6 +51,7 @@ class ColumnSurvey:
     missing: int = 0
     numbers: int = 0
     whole: int = 0
+    distinct_numbers: int = 0
     words: int = 0
     number_format: NumberFormat = PLAIN
     date_formats: Sequence[str] = ()
@@ -67,7 +76,23 @@ class ColumnSurvey:
         """Return whether numbers of the column may be in this notation."""
         notation = replace(notation, unit=self._unit)
         sample = list(islice(self._tokens, SAMPLE))
-        return bool(sample) and not any(isnan(_number(cell, notation)) for cell in sample)
+        texts = [cell for cell in sample if isnan(_number(cell, notation))]
+        return bool(sample) and (not texts or self._strays.issuperset(texts))
+
+    @cached_property
+    def _strays(self) -> set[str]:
+        """The texts with digits that are not numbers in any notation, if they are few among numbers."""
+        texts: set[str] = set()
+        for cell in islice(self._tokens, SAMPLE):
+            if not self._is_number(cell):
+                texts.add(cell)
+                if len(texts) > MAX_MARKERS:  # as in columns of names
+                    return set()
+        return texts if len(texts) < len(self._tokens) / 2 else set()
+
+    def _is_number(self, cell: str) -> bool:
+        """Return whether a cell is a number in some notation."""
+        return not all(isnan(_number(cell, replace(notation, unit=self._unit))) for notation in NOTATIONS)
 
     @cached_property
     def _unit(self) -> str | None:
@@ -84,36 +109,56 @@ class ColumnSurvey:
         separator = notation.thousands or notation.decimal
         return next((cell for cell in self._tokens if separator in with_plain_spaces(cell)), None)
 
-    def settle(self, notation: NumberFormat) -> None:
-        """Classify the distinct cells, with numbers in the notation of the table."""
+    def settle(self, notation: NumberFormat, classes: Set[str] = frozenset()) -> None:
+        """Classify the distinct cells, with numbers in the notation of the table.
+
+        No text in `classes`, in lower case, means a missing value.
+        """
         self.number_format = replace(notation, unit=self._unit)
         self.words = sum(count * len(cell.split()) for cell, count in self.counts.items())
         tokens = self._tokens
-        values = {cell: self.number(cell) for cell in tokens}
         self.date_formats = _formats(tokens)
-        if self.date_formats or not any(map(isnan, values.values())):
-            self._set_aside([cell for cell in self.counts if cell not in values])
-        if len(tokens) < len(self.counts):
-            self.date_formats = ()
+        values = {cell: self.number(cell) for cell in tokens}
         if not self.date_formats and _are_codes(tokens):
             values = {}
         numbers = {cell: value for cell, value in values.items() if not isnan(value)}
+        texts = [cell for cell in self.counts if cell not in (values if self.date_formats else numbers)]
+        if texts and self._are_missing(texts) and classes.isdisjoint(map(str.lower, texts)):
+            self.markers = texts
+            self.count_as_missing(texts)
+        if any(cell not in values for cell in self.counts):
+            self.date_formats = ()
         self.numbers = sum(self.counts[cell] for cell in numbers)
         self.whole = sum(self.counts[cell] for cell, value in numbers.items() if value.is_integer())
+        self.distinct_numbers = len(numbers)
 
-    def _set_aside(self, texts: Sequence[str]) -> None:
-        """Count a few texts among numbers or dates as missing: up to a tenth of the cells, or half if usual ones."""
-        count = sum(self.counts[text] for text in texts)
-        many_values = len(self.counts) - len(texts) > MAX_CLASSES
-        are_markers = all(text.lower() in MISSING_MARKERS for text in texts)
-        if not 0 < len(texts) <= 3 or count > (0.5 if many_values and are_markers else 0.1) * self.filled:
-            return
-        if not many_values and not are_markers:
-            return
-        self.markers = texts
-        self.missing += count
-        for text in texts:
-            del self.counts[text]
+    def _are_missing(self, texts: Sequence[str]) -> bool:
+        """Return whether texts among numbers or dates are missing values, or mistakes.
+
+        Among few different numbers, a text that occurs more often may be a category.
+        """
+        if any(map(self._is_number, islice(texts, MAX_STRAYS))):
+            return False
+        values, share = len(self.counts) - len(texts), self._share(texts)
+        if share <= STRAY_SHARE and len(texts) <= MAX_STRAYS:
+            recur = any(self.counts[text] >= RARE for text in texts)
+            return values > MAX_CLASSES or (len(texts) < values and not recur)
+        if values > MAX_CLASSES:
+            return share <= 0.5 and len(texts) <= MAX_MARKERS
+        return share <= 0.1 and len(texts) <= MAX_MARKERS and all(map(is_usual_marker, texts))
+
+    def _share(self, cells: Sequence[str]) -> float:
+        return sum(self.counts[cell] for cell in cells) / self.filled
+
+    def count_as_missing(self, texts: Collection[str]) -> None:
+        """Count cells with these texts, in any case, as missing."""
+        lowered = {text.lower() for text in texts}
+        for cell in [cell for cell in self.counts if cell.lower() in lowered]:
+            self.missing += self.counts.pop(cell)
+
+    def texts(self) -> list[str]:
+        """Return the distinct cells that are not numbers in any notation, the most frequent first."""
+        return [cell for cell, _ in self.counts.most_common() if not self._is_number(cell)]
 
     def number(self, cell: str) -> float:
         """Return the number in a cell; nan if there is none."""
@@ -133,6 +178,11 @@ class ColumnSurvey:
     def is_numeric(self) -> bool:
         """Whether all known cells are numbers."""
         return self.filled > 0 and self.numbers == self.filled
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether at least half of the cells are numbers, of which several are different."""
+        return self.numbers >= self.filled / 2 and self.distinct_numbers >= SEVERAL
 
     @property
     def is_date(self) -> bool:
@@ -177,6 +227,11 @@ class ColumnSurvey:
             return True
         numbers = [self.number(cell) for cell in self.counts]
         return max(numbers) - min(numbers) < 1.05 * self.filled
+
+
+def is_usual_marker(text: str) -> bool:
+    """Return whether a text mostly means a missing value among numbers or dates."""
+    return text.lower() in MISSING_MARKERS
 
 
 def notation_of(columns: Sequence[ColumnSurvey], delimiter: str) -> tuple[NumberFormat, str, bool]:

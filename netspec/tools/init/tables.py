@@ -22,8 +22,10 @@ from netspec.tools.init.column_survey import (
     MAX_CLASSES,
     MIN_WORDS_PER_CELL,
     MISSING,
+    RARE,
     SAMPLE,
     ColumnSurvey,
+    is_usual_marker,
     notation_of,
     other_notations,
 )
@@ -55,8 +57,8 @@ TARGETS = ("label", "target", "class", "y", "outcome")
 """Names of columns that are the target by default."""
 MAX_CATEGORIES = 50
 """Maximum number of categories with an index of their own; rarer ones are unknown."""
-RARE, RARE_SHARE = 5, 1 / 20
-"""A category that occurs less often is unknown, or in a small table, one that has a smaller share of the rows."""
+RARE_SHARE = 1 / 20
+"""In a small table, a category with a smaller share of the rows is unknown."""
 MAX_CLASS_SHARE = 0.8
 """A warning reports a class with a larger share of the rows."""
 MAX_UNKNOWN = 0.2
@@ -126,17 +128,19 @@ def survey(path: Path) -> TableSurvey:
             column.add(cell)
     if not result.rows:
         raise InputError(f"{path} has no rows", expected="a table with a header")
-    _settle(result)
     return result
 
 
-def _settle(result: TableSurvey) -> None:
+def _settle(result: TableSurvey, path: Path, label: ColumnSurvey) -> None:
     """Classify the columns, and add what they share to the fields of the source."""
     notation, why, is_guess = PLAIN, "", False
     if result.source["source"] == "csv":
         notation, why, is_guess = notation_of(result.columns, result.source.get("delimiter", ","))
-    for column in result.columns:
-        column.settle(notation)
+    label.settle(notation)
+    inputs = [column for column in result.columns if column is not label]
+    classes = frozenset(map(str.lower, () if label.is_numeric else label.counts))
+    for column in inputs:
+        column.settle(notation, classes)
     if is_guess:
         result.warnings.append(f"commas in numbers: {why}")
     result.warnings += other_notations(result.columns, notation)
@@ -145,10 +149,37 @@ def _settle(result: TableSurvey) -> None:
             result.source[name] = value
             result.reasons[name], why = why, ""
     markers = {marker: column.name for column in result.columns for marker in column.markers}
+    for column in inputs:  # `missing_values` of the source apply to all columns
+        column.count_as_missing(markers)
+    result.warnings += _marker_warnings(result, path)
     if markers:
         result.source["missing_values"] = [*MISSING_VALUES, *markers]
         marked = listing([f"{marker!r} in `{name}`" for marker, name in markers.items()], 5)
         result.reasons["missing_values"] = f"the usual ones, and {marked}"
+
+
+def _marker_warnings(result: TableSurvey, path: Path) -> list[str]:
+    """Return a warning for each column with unusual texts among its numbers or dates, which are counted as missing."""
+    unusual = {column.name: [text for text in column.markers if not is_usual_marker(text)] for column in result.columns}
+    return [
+        f"`{column.name}` has {'dates' if column.is_date else 'numbers'} except for {_located(result, path, column)}: "
+        f"counted as missing; correct the data if {'a text means' if len(column.markers) > 1 else 'it means'} a "
+        f"{'date' if column.is_date else 'number'}"
+        for column in result.columns if unusual[column.name]
+    ]  # fmt: skip
+
+
+def _located(result: TableSurvey, path: Path, column: ColumnSurvey) -> str:
+    """Return the texts of a column that are counted as missing, each with its number of rows and the first one."""
+    index = result.columns.index(column)
+    rows: dict[str, list[int]] = {text: [] for text in column.markers}
+    for number, row in enumerate(islice(_opened(path).rows, result.rows + result.ragged + result.undecoded), 1):
+        if len(row) == len(result.columns) and row[index] in rows:
+            rows[row[index]].append(number)
+    return listing([
+        f"{text!r} in " + (f"row {numbers[0]:,}" if len(numbers) == 1 else f"{len(numbers):,} rows")
+        for text, numbers in rows.items()
+    ], 5)  # fmt: skip
 
 
 def rows_of(path: Path) -> Iterator[list[str]]:
@@ -335,6 +366,7 @@ def table_files(
     """Return the files for a table."""
     table_survey = survey(path)
     label = _target(table_survey, path, target)
+    _settle(table_survey, path, label)
     if task == "forecast":
         from netspec.tools.init.series import series_files
 
@@ -454,9 +486,7 @@ class TableColumns:
             declared |= {"missing": "mean"}
         if column.missing:
             declared |= {"missing_indicator": True}
-            facts.append(
-                f"{column.missing / column.rows:.1%} missing: replaced by the mean of each part, plus an indicator"
-            )
+            facts.append(f"{_missing(column)}: replaced by the mean of each part, plus an indicator")
         if any("%z" in format for format in column.date_formats):
             facts.append("times are converted to UTC")
         self.width += len(parts) + bool(column.missing)
@@ -469,7 +499,7 @@ class TableColumns:
         why = ""
         if column.missing:
             declared |= {"missing_indicator": True}
-            why = f"{column.missing / column.rows:.1%} missing: replaced by the median, plus an indicator"
+            why = f"{_missing(column)}: replaced by the median, plus an indicator"
         self.width += 1 + bool(column.missing)
         self.used.append((column.name, {**declared, "normalization": "standard"}, why))
 
@@ -488,10 +518,12 @@ class TableColumns:
             "vocabulary": vocabulary,
         }
         rare = len(column.counts) - len(vocabulary)
-        facts = [f"{column.missing / column.rows:.1%} missing"] * bool(column.missing)
+        facts = [_missing(column)] * bool(column.missing)
         facts += [f"{counted(rare, 'rarer one')} {'counts' if rare == 1 else 'count'} as unknown"] * bool(rare)
         unknown = 1 - sum(column.counts[name] for name in vocabulary) / column.filled
-        if unknown > MAX_UNKNOWN:
+        if column.has_numbers and (texts := column.texts()):
+            self.warnings.append(_mixed_warning(column, texts))
+        elif unknown > MAX_UNKNOWN:
             (example,) = column.counts.most_common()[-1:]
             self.warnings.append(
                 f"`{column.name}` has {len(column.counts):,} different values such as {example[0]!r}: {unknown:.0%} of "
@@ -515,6 +547,21 @@ class TableColumns:
         else:
             declared = {"type": "categorical", **missing, "vocabulary": _classes(label)}
         self.used.append((label.name, declared, why))
+
+
+def _missing(column: ColumnSurvey) -> str:
+    """Return the share of missing cells, or their number if they are few."""
+    share = column.missing / column.rows
+    return f"{share:.1%} missing" if share >= 0.001 else f"missing in {counted(column.missing, 'row')}"
+
+
+def _mixed_warning(column: ColumnSurvey, texts: Sequence[str]) -> str:
+    """Return a warning about a column of numbers and texts that is read as categories."""
+    described = [f"{text!r} ({counted(column.counts[text], 'row')})" for text in texts]
+    return (
+        f"`{column.name}` has numbers, but also {listing(described, 3)}: they are read as categories; to read the "
+        "numbers, list the texts in `missing_values`, and declare the column as `numeric`"
+    )
 
 
 def _text_column(columns: Sequence[ColumnSurvey]) -> ColumnSurvey:

@@ -100,6 +100,8 @@ def test_unbalanced_classes_are_reported(tmp_path: Path) -> None:
 def test_digits_with_leading_zeros_are_names(tmp_path: Path) -> None:
     towns = ["09264", "01099", "10115"]
     assert declared(tmp_path, [towns[row % 3] for row in range(ROWS)])["vocabulary"] == sorted(towns)
+    codes = ["abroad" if row % 3 == 0 else f"{7 + row % 30:05}" for row in range(ROWS)]
+    assert "abroad" in declared(tmp_path, codes)["vocabulary"]
     assert "vocabulary" not in declared(tmp_path, [("0", "0.5", "10")[row % 3] for row in range(ROWS)])
     assert "vocabulary" not in declared(tmp_path, ["05", *(str(5 + 7 * row) for row in range(ROWS - 1))])
 
@@ -221,6 +223,62 @@ def test_texts_among_numbers_are_missing_values(tmp_path: Path) -> None:
     assert declared(tmp_path, cells) == {"missing": "median", "missing_indicator": True}
     grades = ["A" if row % 20 == 0 else str(row % 5) for row in range(ROWS)]
     assert declared(tmp_path, grades)["vocabulary"] == ["0", "1", "2", "3", "4", "A"]
+    assert init(tmp_path / "t.csv", force=True).warnings[0] == (
+        "`x` has numbers, but also 'A' (6 rows): they are read as categories; to read the numbers, list the texts in "
+        "`missing_values`, and declare the column as `numeric`"
+    )
+
+
+@pytest.mark.parametrize("text", ["k.A.", "no idea", "> 100"])
+@pytest.mark.parametrize("every", [2, 3, 20])
+def test_any_text_among_many_numbers_is_a_missing_value(tmp_path: Path, text: str, every: int) -> None:
+    cells = [text if row % every == 0 else str(row / 2) for row in range(ROWS)]
+    assert declared(tmp_path, cells) == {"missing": "median", "missing_indicator": True}
+    expected = (
+        f"`x` has numbers except for {text!r} in {ROWS // every} rows: counted as missing; correct the data if it "
+        "means a number"
+    )
+    assert (expected in init(tmp_path / "t.csv", force=True).warnings) == (text != "k.A.")
+
+
+def test_any_text_among_many_dates_is_a_missing_value(tmp_path: Path) -> None:
+    cells = ["not yet" if row % 3 == 0 else day for row, day in enumerate(days("%d.%m.%Y"))]
+    assert declared(tmp_path, cells)["format"] == "%d.%m.%Y"
+    assert init(tmp_path / "t.csv", force=True).warnings[0] == (
+        "`x` has dates except for 'not yet' in 40 rows: counted as missing; correct the data if it means a date"
+    )
+
+
+@pytest.mark.parametrize("text", ["three", "3 or 4", "3?"])
+def test_a_mistake_among_few_numbers_is_reported(tmp_path: Path, text: str) -> None:
+    cells = [text if row == 70 else f"{row % 6},5" for row in range(ROWS)]
+    assert declared(tmp_path, cells, ";") == {"missing": "median", "missing_indicator": True}
+    assert init(tmp_path / "t.csv", force=True).warnings[0] == (
+        f"`x` has numbers except for {text!r} in row 71: counted as missing; correct the data if it means a number"
+    )
+
+
+def test_numbers_in_another_notation_are_not_missing(tmp_path: Path) -> None:
+    cells = [f"{row % 3},25" if row % 4 == 0 else str(row) for row in range(ROWS)]
+    columns = {"x": cells, "price": [f"{row}.25" for row in range(ROWS)], "size": [f"{row}.5" for row in range(ROWS)]}
+    result = init(table(tmp_path, columns, ";"))
+    assert "missing_values" not in result.train.read_text()
+    assert result.warnings[0].startswith("`x` has numbers such as 0,25, which the notation of the other columns does")
+
+
+def test_a_name_of_a_class_is_no_missing_value(tmp_path: Path) -> None:
+    rows = [f"{'none' if row % 9 == 0 else row / 2},{('none', 'some')[row % 2]},{row % 7}" for row in range(ROWS)]
+    (tmp_path / "t.csv").write_text("\n".join(["size,label,other", *rows]) + "\n")
+    written = source(init(tmp_path / "t.csv"))
+    assert written.columns["label"].vocabulary == ["none", "some"]
+    assert "none" not in written.missing_values
+
+
+def test_missing_values_apply_to_all_columns(tmp_path: Path) -> None:
+    cells = ["gone" if row % 9 == 0 else str(row / 2) for row in range(ROWS)]
+    names = [("gone", "left", "right")[row % 3] for row in range(ROWS)]
+    columns = source(init(table(tmp_path, {"x": cells, "side": names}))).columns
+    assert columns["side"].vocabulary == ["left", "right"]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +329,7 @@ def test_a_target_with_missing_values(tmp_path: Path) -> None:
     [
         ([""] * ROWS, None, "is empty"),
         (["7"] * ROWS, None, "has one value only"),
-        (["3 kg", *map(str, range(ROWS - 1))], "regression", "cannot be predicted as a number"),
+        (["3 kg"] * 70 + [str(row) for row in range(ROWS - 70)], "regression", "cannot be predicted as a number"),
         ([f"name {row}" for row in range(ROWS)], None, "so the values cannot be classes"),
         ([str(row) for row in range(ROWS)], "classification", "so the values cannot be classes"),
     ],
