@@ -13,7 +13,7 @@ from typing import Any
 
 from netspec.data.file_kinds import FileKind
 from netspec.errors import InputError, command, counted, listing
-from netspec.tools.init.files import entry, hold_out, relative
+from netspec.tools.init.files import comment, entry, hold_out, relative
 from netspec.training.run_directory import LOG
 
 PARTS = {"validation": ("validation", "val", "valid"), "test": ("test",)}
@@ -41,6 +41,8 @@ class ClassFiles:
     """Lines of the list that are left out, since their file is missing or has no label."""
     has_names: bool = True
     """Whether classes have names; otherwise, those of `by_class` are the numbers in the list."""
+    groups: list[str] = field(default_factory=list)
+    """Columns of the list whose equal values most likely mean that files belong together."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -209,12 +211,19 @@ def stored_splits(
     return lines
 
 
-def split_entry(
-    path: Path, samples: int, *, stratify: str | None = None, lists: Mapping[str, Path] = NO_LISTS
-) -> list[str]:
-    """Return the field `split` of N training samples: it holds out the parts that are not stored."""
-    missing = [part for part in PARTS if part not in stored_parts(path, lists)]
-    return entry("split", *hold_out(samples, stratify=stratify, parts=missing), 4) if missing else []
+def split_entry(path: Path, samples: int, *, stratify: str | None = None, files: ClassFiles | None = None) -> list[str]:
+    """Return the field `split` of N training samples: it holds out the parts that are not stored.
+
+    A comment names the columns of the list of `files` by which they can be divided instead.
+    """
+    missing = [part for part in PARTS if part not in stored_parts(path, NO_LISTS if files is None else files.lists)]
+    if not missing:
+        return []
+    hints = []
+    for column in () if files is None else files.groups:
+        reason = f"the test is more realistic if no {column} is also in the training"
+        hints += comment(f"In place of `stratify`, consider `group: {column}`: {reason}.", 4)
+    return [*hints, *entry("split", *hold_out(samples, stratify=stratify, parts=missing), 4)]
 
 
 def class_listing(counts: Mapping[str, int]) -> str:

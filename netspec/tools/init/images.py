@@ -299,7 +299,7 @@ def _train(
     ]
     for key, value, why in fields:
         lines += entry(key, value, why, 4)
-    lines += split_entry(path, files.total, stratify="label", lists=files.lists)
+    lines += split_entry(path, files.total, stratify="label", files=files)
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4), "    transforms:"]
     preparation = _preparation(trunk)
     lines += items([*augmentation, *preparation], 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,11 @@ from netspec.tools.init.class_folders import PARTS, ClassFiles
 SUFFIXES = (".csv", ".txt")
 MAX_CLASSES = 10_000
 """Number of classes without names that are accepted; a larger label is not that of a class."""
+
+GROUPS = ("patient", "subject", "participant", "person", "speaker", "animal", "site", "session", "scene", "camera")
+"""Words in the names of columns whose equal values mean that files belong together."""
+LEAST_GROUPS = 5
+"""Number of different values of such a column from which on files can be divided by it."""
 
 
 def list_parts(path: Path, kind: FileKind) -> dict[str, Path]:
@@ -74,5 +80,20 @@ def listed_class_files(lists: Mapping[str, Path], kind: FileKind) -> ClassFiles:
     if len(used) < 2:
         raise InputError(f"{file} has labels of one class", expected="two classes or more", got=listing(used))
     return ClassFiles(
-        file.parent, kind, by_class, lists=lists, left_out=listed.left_out, has_names=bool(listed.classes)
-    )
+        file.parent, kind, by_class, lists=lists, left_out=listed.left_out, has_names=bool(listed.classes),
+        groups=_group_columns(file),
+    )  # fmt: skip
+
+
+def _group_columns(file: Path) -> list[str]:
+    """Return the columns of a list whose equal values most likely mean that files belong together."""
+    if file.suffix.lower() != ".csv":
+        return []
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        rows = list(csv.reader(lines))
+    columns = dict(zip((name.strip() for name in rows[0]), zip(*filter(None, rows[1:]), strict=True), strict=True))
+    return [
+        name
+        for name, cells in columns.items()
+        if any(word in name.lower() for word in GROUPS) and LEAST_GROUPS <= len({*cells}) < len(cells)
+    ]

@@ -172,7 +172,7 @@ def _train(path: Path, folder: Path, net: str, survey: SoundSurvey, space: Searc
         *train_head(net, f"on the sounds in {data_location(path, folder)}", space.train_lines()),
         "    source: audio",
         *(line for field_entry in fields for line in entry(*field_entry, 4)),
-        *split_entry(path, survey.files.total, stratify="label", lists=survey.files.lists),
+        *split_entry(path, survey.files.total, stratify="label", files=survey.files),
         *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
         "    transforms:",
         *items([

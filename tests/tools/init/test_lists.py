@@ -37,6 +37,23 @@ def test_a_list_names_the_classes(listed: Path, tmp_path: Path, data: str) -> No
     assert netspec.check(result.train).warnings == ()
 
 
+def test_a_column_of_patients_is_named_as_a_group(listed: Path) -> None:
+    header, *lines = (listed / "labels.csv").read_text().splitlines()
+    rows = [f"{line},P{number // 4},{number},{number // 2},{number % 2}" for number, line in enumerate(lines)]
+    (listed / "labels.csv").write_text("\n".join([f"{header}, Patient,session,age,site", *rows]) + "\n\n")
+    result = init(listed)
+    text = " ".join(result.train.read_text().replace("#", "").split())
+    reason = "the test is more realistic if no Patient is also in the training."
+    assert f"In place of `stratify`, consider `group: Patient`: {reason}" in text
+    assert text.count("consider") == 1  # each session has one image, and two sites are too few to divide
+    split = "group: Patient}"
+    result.train.write_text(result.train.read_text().replace("stratify: label}", split))
+    assert netspec.check(result.train).warnings == ()
+    train = load_train(result.train).data.train
+    assert train.hold_out is not None
+    assert train.hold_out.group == "Patient"
+
+
 def test_lists_of_parts_are_used(listed: Path) -> None:
     header, *lines = (listed / "labels.csv").read_text().splitlines()
     (listed / "labels.csv").unlink()
