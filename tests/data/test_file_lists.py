@@ -39,6 +39,31 @@ def samples_of(data: Dataset) -> list[tuple[int, int]]:
     return list(zip((arrays["image"][:, 0, 0, 0] // 10).tolist(), arrays["label"].tolist(), strict=True))
 
 
+@pytest.mark.parametrize("kind", ["image_folder", "audio"])
+def test_a_survey_reads_4096_lines(tmp_path, kind):
+    file = "a.png" if kind == "image_folder" else "a.wav"
+    Image.new("L", (2, 2)).save(tmp_path / "a.png")
+    (tmp_path / "a.wav").write_bytes(b"RIFF")  # a survey opens no sound
+    fields = {"source": kind, "path": ".", "list": "list.csv"}
+    rate = {"sampling_rate": 8000} if kind == "audio" else {}
+    rows = [f"{file},{number % 2},2025-01-01" for number in range(5000)]
+
+    def survey(**options: Any) -> None:
+        (tmp_path / "list.csv").write_text("\n".join(["path,label,day", *rows]))
+        source = split_of(str(tmp_path / "train.yaml"), **fields, **rate, **options)
+        source.survey()
+        source.check_division()
+
+    survey(split={"test": 0.2, "time": "day"})
+    rows[4500] = "none"  # after the lines that a survey reads
+    rows[4000] = f"{file},1"
+    with pytest.raises(InputError, match="line 4002 is ragged"):
+        survey()
+    rows[4000] = f"{file},1,someday"
+    with pytest.raises(InputError, match="4002"):
+        survey(split={"test": 0.2, "time": "day"})
+
+
 def test_lists_in_the_format_of_caffe(photos):
     data = listed(photos, "d.png 7\na b.png 0\n\ndeep/er/c.png  12\nd.png 1\n", "list.txt")
     assert samples_of(data) == [(2, 7), (0, 0), (1, 12), (2, 1)]

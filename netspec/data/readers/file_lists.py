@@ -40,7 +40,7 @@ def listed_files(
     counts in its own part. The listing has the values of the column by which `hold_out` divides the files. Raises
     InputError with every line that is wrong.
     """
-    lines = list(islice(list_lines(existing(path), kind, hold_out), most))
+    lines = list(list_lines(existing(path), kind, hold_out, most))
     labels = list_labels(path, lines, classes, learned)
     listing = Listing(kind, [], None if labels.numbers is None else [], labels.classes)
     values: list[str] = []
@@ -76,14 +76,15 @@ def listed_files(
     return listing if hold_out is not None and most is None else listing.usable()
 
 
-def list_lines(path: Path, kind: FileKind, hold_out: HoldOut | None = None) -> Iterator[Line]:
-    """Yield the lines of a list; `kind` is that of its files.
+def list_lines(path: Path, kind: FileKind, hold_out: HoldOut | None = None, most: int | None = None) -> Iterator[Line]:
+    """Yield the lines of a list, at most the first `most`; `kind` is that of its files.
 
     Raises `InputError` if it is damaged, or has no column by which `hold_out` can divide the files.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from _of_csv(path, file, kind, hold_out) if path.suffix.lower() == ".csv" else _of_text(file)
+            is_csv = path.suffix.lower() == ".csv"
+            yield from _of_csv(path, file, kind, hold_out, most) if is_csv else islice(_of_text(file), most)
     except OSError as error:
         raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
@@ -100,7 +101,7 @@ def _of_text(file: TextIO) -> Iterator[Line]:
             yield Line(number, *((name.strip(), label) if blank else (label, "")))
 
 
-def _of_csv(path: Path, file: TextIO, kind: FileKind, hold_out: HoldOut | None) -> Iterator[Line]:
+def _of_csv(path: Path, file: TextIO, kind: FileKind, hold_out: HoldOut | None, most: int | None) -> Iterator[Line]:
     rows = csv.reader(file, strict=True)
     header = [cell.strip() for cell in next(rows, [])]
     where = next((header.index(name) for name in (*_PATHS, kind.name) if name in header), None)
@@ -115,7 +116,7 @@ def _of_csv(path: Path, file: TextIO, kind: FileKind, hold_out: HoldOut | None) 
         )
     value = None if hold_out is None else _division_column(header, hold_out, has_labels=label is not None)
     problems = []
-    for row in rows:
+    for row in islice(rows, most):
         if len(row) == len(header):
             cells = (None if cell is None else row[cell].strip() for cell in (label, named, value))
             yield Line(rows.line_num, row[where].strip(), *cells)

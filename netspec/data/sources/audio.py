@@ -10,7 +10,7 @@ from pydantic import PositiveInt
 
 from netspec.data.base import ClassNames, Dataset, Survey, located_at
 from netspec.data.file_kinds import SOUNDS, FileKind
-from netspec.data.sources.files import FIRST, FileSource
+from netspec.data.sources.files import FIRST, MAX_LINES, FileSource
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.paths import FilePath, resolve_path
 
@@ -65,7 +65,7 @@ class Audio(FileSource):
 
     def first_files(self) -> Listing:
         """Return some of the sounds."""
-        return self._listing(None, most=FIRST)
+        return self._listing(None, most=FIRST if self.list is None else MAX_LINES)
 
     def survey_of(self, listing: Listing) -> Survey:
         """Return the fields; no sound is read."""

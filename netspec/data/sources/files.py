@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from netspec.data.readers.file_samples import Listing
 
 FIRST = 20
-"""Number of files of each class, or of lines of a list, that a survey looks at."""
+"""Number of files of each class that a survey looks at."""
+MAX_LINES = 4096
+"""Number of lines of a list that a survey reads, as many as rows of a table."""
 MAX_COUNTED = 20_000
 """Number of files up to which a survey counts them, which takes much less than a second."""
 

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, Survey, hint_at_skip, located_at
 from netspec.data.file_kinds import IMAGES, FileKind
-from netspec.data.sources.files import FIRST, FileSource
+from netspec.data.sources.files import FIRST, MAX_LINES, FileSource
 from netspec.errors import InputError, counted
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.hold_out import HoldOut, StoredPart
@@ -145,8 +145,8 @@ class ImageFolder(ImageFileSource):
             return unlabelled(self._unlabelled, IMAGES)
         root, part = resolve_path(self, "path"), self.stored_part()
         listed = partial(
-            listed_files, root=root, classes=self.classes, kind=IMAGES, skip=skip, learned=learned, most=most,
-            hold_out=self.hold_out,
+            listed_files, root=root, classes=self.classes, kind=IMAGES, skip=skip, learned=learned,
+            most=None if most is None else MAX_LINES, hold_out=self.hold_out,
         )  # fmt: skip
         if self.list is not None:
             with located_at(self, "list"):
