@@ -87,6 +87,8 @@ def explain(
     )
     if isinstance(explanation, tool.Explanation):
         _warn_of_change(explanation.data_change)
+        for note in explanation.notes:
+            print(f"note: {note}", file=sys.stderr)
         _print_parts(explanation, as_json)
     elif as_json:
         print_json({**_facts(explanation), "heat_map": explanation.heat_map.tolist()})

@@ -89,6 +89,8 @@ class Explanation:
     """Number of the row of a table, from 1; for a forecast, of the last row that it reads."""
     data_change: str | None = None
     """Sentence that says how the rows whose values replace others differ from those at the time of the training."""
+    notes: tuple[str, ...] = ()
+    """Sentences about the table of the row: values that the training did not learn, and columns that are missing."""
 
 
 @dataclass(frozen=True)
@@ -262,10 +264,10 @@ def explain_row(
     """
     spec, model = _training_and_model(source, weights, device)
     _check_kind(spec, "table", "table", "csv")
-    number, sample = _row_of(spec, model, rows, row)
+    number, sample, notes = _row_of(spec, model, rows, row)
     table = inference_split(spec)
     if isinstance(table, TableSource) and (column := table.text_column()) is not None:
-        return replace(_without_words(spec, model, _cell(rows, table, column, number), label), row=number)
+        return replace(_without_words(spec, model, _cell(rows, table, column, number), label), row=number, notes=notes)
     table_rows = _table_rows(spec, model, split)
     background, ranges = table_rows.arrays, table_rows.ranges
     samples = len(next(iter(background.values())))
@@ -291,7 +293,9 @@ def explain_row(
             for key, values in changed.items():
                 values[:, start:stop] = others[key][:, start:stop]
             parts.append(contribution(_lags(windows.length - start, windows.length - stop + 1), changed))
-    return Explanation(explained.label, explained.quantity, explained.value, parts, number, table_rows.data_change)
+    return Explanation(
+        explained.label, explained.quantity, explained.value, parts, number, table_rows.data_change, notes
+    )
 
 
 def _edges(length: int, parts: int) -> list[int]:
@@ -305,11 +309,12 @@ def _lags(first: int, last: int) -> str:
     return f"lag {first}" if first == last else f"lags {first}–{last}"
 
 
-def _row_of(spec: TrainSpec, model: Model, rows: Any, row: int | None) -> tuple[int, dict[str, Array]]:
-    """Return the number of a row, by default of the last one, and the inputs of a net (1, …) for it."""
+def _row_of(spec: TrainSpec, model: Model, rows: Any, row: int | None) -> tuple[int, dict[str, Array], tuple[str, ...]]:
+    """Return the number of a row, by default of the last one, its inputs (1, …), and notes on the table."""
     number, found = 0, dict[str, Any]()
+    preparation = FilePreparation(model, spec)
     with raw_files(rows, inference_split(spec)) as (paths, split):
-        for ids, batch in FilePreparation(model, spec).batches(paths, split=split):
+        for ids, batch in preparation.batches(paths, split=split):
             origins = ids["row"]
             if row is None or row in origins:
                 index = len(origins) - 1 if row is None else origins.index(row)
@@ -318,7 +323,8 @@ def _row_of(spec: TrainSpec, model: Model, rows: Any, row: int | None) -> tuple[
     if not found:
         which = "any row" if row is None else f"row {row}"
         raise InputError(f"there is no prediction for {which}", expected="a row that `netspec predict` prints")
-    return number, found
+    notes = preparation.notes
+    return number, found, tuple(filter(None, [notes.missing_key_notes, notes.unread_key_notes, notes.unknown]))
 
 
 def _cell(rows: Any, table: TableSource, column: str, number: int) -> str:

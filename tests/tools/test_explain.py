@@ -224,7 +224,9 @@ def test_the_columns_of_a_row_contribute_to_its_class(
     sizes = random.normal(size=200)
     lines = [f"{size},{random.choice(['red', 'blue'])},0.5,{'yes' if size > 0 else 'no'}" for size in sizes]
     Path("rows.csv").write_text("\n".join(["size,color,noise,answer", *lines]) + "\n")
-    Path("train.yaml").write_text(TABLE)
+    Path("train.yaml").write_text(
+        TABLE.replace("color: categorical", "color: {type: categorical, unknown: index}").replace("[4]", "[5]")
+    )
     netspec.train("train.yaml", run_dir="run", device="reference")
     capsys.readouterr()
     Path("new.csv").write_text("size,color,noise\n-2,red,0.5\n2,red,0.5\n")
@@ -232,6 +234,10 @@ def test_the_columns_of_a_row_contribute_to_its_class(
     summary, _, first = capsys.readouterr().out.splitlines()[:3]
     assert summary == "row 1, class no: 100.0%"
     assert first.split()[0] == "size"
+    Path("new.csv").write_text("size,color,noise\n-2,pink,0.5\n2,red,0.5\n")
+    assert main(["explain", "run", "--input", "new.csv", "--row", "1"]) == 0
+    note = "note: 1 row of `color` has values that the training did not learn, such as 'pink'\n"
+    assert note in capsys.readouterr().err
     frame = pa.table({"size": [0.0, 2.0], "color": ["red", "red"], "noise": [0.5, 0.5]})
     assert netspec.explain_row("run", frame, split="train").row == 2
     explanation = netspec.explain_row("run", {"size": 2, "color": "red", "noise": 0.5})
