@@ -100,7 +100,7 @@ class ScriptTable:
             "rows = read_rows(name)",
             f"absent = [column for column in {needed!r} if column not in rows[0]]",
             "if absent:",
-            """    raise ValueError(f"no column {', '.join(absent)}")""",
+            *self._refuse_absent(),
             *self._refuse_missing(),
             *[f"if {self.time!r} in rows[0]:", "    check_times(rows)"] * (self.time is not None),
             "columns = {}",
@@ -112,6 +112,19 @@ class ScriptTable:
                 lines.append("columns = {name: values[kept] for name, values in columns.items()}")
         lines += self._note_unknown()
         return lines if self.length is None else [*lines, *self._make_windows(self.length)]
+
+    def _refuse_absent(self) -> list[str]:
+        """Return the lines that report columns that the table does not have."""
+        named: Sequence[ColumnEncoding | TextInput] = [*self.encodings.values(), *self.texts]
+        optional = [each.column for each in named if each.missing not in ("error", "drop")]
+        raise_error = """    raise ValueError(f"no column {', '.join(absent)}")"""
+        if not optional:
+            return [raise_error]
+        return [
+            f"    blank = [column for column in absent if column in {optional!r}]",
+            """    fix = f"; add {', '.join(blank)} with empty cells" if blank else \"\"""",
+            """    raise ValueError(f"no column {', '.join(absent)}{fix}")""",
+        ]
 
     def _of(self, kind: type[Encoding]) -> list[Encoding]:
         return [encoding for encoding in self.encodings.values() if isinstance(encoding, kind)]
@@ -162,7 +175,8 @@ class ScriptTable:
         else:
             yield "    names, *rows = rows or [[]]"
         yield "    if not rows:"
-        yield '        raise ValueError("no rows")'
+        where = "" if self.header is not None else " below the header {', '.join(names)}"
+        yield f'        raise ValueError({"f" * bool(where)}"no rows{where}")'
         yield "    for number, row in enumerate(rows, 1):"
         yield "        if len(row) != len(names):"
         yield '            raise ValueError(f"row {number}: {len(row)} cells, expected {len(names)}")'

@@ -53,7 +53,7 @@ class InputNotes:
     missing: str = ""
     """Rows of a table without a prediction, since a value is missing."""
     missing_key_notes: str = ""
-    """Rows in memory without the key of a column, which count as rows without a value."""
+    """Columns that a table or rows in memory leave out, whose cells count as empty."""
     unread_key_notes: str = ""
     """Keys of rows in memory that are not columns of the training, and are ignored."""
     unknown: str = ""
@@ -166,8 +166,7 @@ class FilePreparation:
                 self._refuse_unread_files(loader, paths)
                 unknown = describe_unknown(loader.unknown_values)
                 unknown = f"{path}: {unknown}" if unknown and path is not None else unknown
-                missing_keys = describe_missing(loader.rows_without_key)
-                missing_keys = f"keys that rows do not have count as null: {missing_keys}" if missing_keys else ""
+                missing_keys = _describe_missing_keys(path, source, loader)
                 unread_keys = describe_unread_keys(source.unread_keys if isinstance(source, TableSource) else ())
                 times = self._describe_times(path, source, loader)
                 unread = _unread_files(source, paths)
@@ -269,6 +268,21 @@ def _missing_rows(path: Path | None, loader: Loader) -> str:
     title = "" if path is None else f"{path}: "
     rows = f"{count:,} of {counted(loader.samples + count, 'row')} {'has' if count == 1 else 'have'} no prediction"
     return f"{title}{rows}: {describe_missing(loader.rows_without)}"
+
+
+def _describe_missing_keys(path: Path | None, source: Source, loader: Loader) -> str:
+    """Return which columns a table or its rows leave out, as a sentence; or nothing."""
+    rows_without = loader.rows_without_key
+    if not rows_without or not isinstance(source, TableSource):
+        return ""
+    if source.has_keys:
+        return f"keys that rows do not have count as null: {describe_missing(rows_without)}"
+    title = "" if path is None else f"{path}: "
+    names = listing([f"`{name}`" for name in rows_without])
+    columns = f"the column {names} is" if len(rows_without) == 1 else f"the columns {names} are"
+    unread = source.unread_columns(source.opened_file().names)
+    others = f"; columns that are not read: {listing([f'`{name}`' for name in unread])}" if unread else ""
+    return f"{title}{columns} missing, so all cells count as empty{others}"
 
 
 def _reserved_tokens(split: Source, learned: Mapping[str, Any]) -> dict[str, list[int]]:

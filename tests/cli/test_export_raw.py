@@ -343,10 +343,12 @@ def test_the_script_reports_a_mistake_in_a_line(netspec, rows):
     assert script_error("no.csv") == "error: no.csv: No such file or directory"
     assert script_error("deployed") == "error: deployed: Is a directory"
     Path("other.csv").write_text("age,color,town,review\n1,blue,Lund,good\n")
-    assert script_error("other.csv") == "error: other.csv: no column since, day, seen, paid"
+    assert script_error("other.csv") == (
+        "error: other.csv: no column since, day, seen, paid; add seen, paid with empty cells"
+    )
     lines = Path("rows.csv").read_text().splitlines()
     Path("empty.csv").write_text(lines[0] + "\n")
-    assert script_error("empty.csv") == "error: empty.csv: no rows"
+    assert script_error("empty.csv") == f"error: empty.csv: no rows below the header {', '.join(lines[0].split(','))}"
     Path("short.csv").write_text("\n".join([*lines[:2], "1,blue", *lines[3:]]))
     assert script_error("short.csv") == "error: short.csv: row 2: 2 cells, expected 9"
     Path("bad.csv").write_text("\n".join([*lines[:3], '"14 km"' + lines[3][lines[3].index(",") :], *lines[4:]]))

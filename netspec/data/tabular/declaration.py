@@ -193,8 +193,7 @@ class _Search:
             noun, table, owner = "column", "a table", f"{self.file.title} has no"
             if declared.has_keys:
                 noun, table, owner = "key", "rows", "no row has the"
-            values = f"the values of {listing(filled)} may be null" if declared.has_keys else None
-            hints += [values or f"the cells of {listing(filled)} may be empty"] * bool(filled)
+            hints += [f"{listing(filled)} may be left out"] * (bool(filled) and declared.of_prediction)
             raise InputError(
                 f"{owner} {_quoted(noun, self.missing)}", expected=f"{table} with the {_quoted(noun, requested)}",
                 got=f"the {_quoted(noun, self.file.names)}", hint=self._other_delimiter() or " ".join(hints) or None,

@@ -234,7 +234,7 @@ class TableSource(Source):
     def of_rows_in_memory(self, keys: RowKeys | None = None) -> Self:
         """Return the source for temporary files, whose names messages do not mention.
 
-        If rows are given by key, they may lack the keys of columns whose cells may be empty.
+        `keys` are those of the rows if they are given by key.
         """
         source = self.model_copy()
         source._in_memory, source._row_keys = True, keys
@@ -331,15 +331,18 @@ class TableSource(Source):
         from netspec.data.tabular.declaration import fields_of, learned_names
         from netspec.data.tabular.row_times import TIME_STEPS
         from netspec.data.tabular.rows import groups_of_windows, rows_of_part, times_of_windows
-        from netspec.data.tabular.table_file import RowsInMemory
+        from netspec.data.tabular.table_file import RowsInMemory, WithEmptyColumns
         from netspec.data.tabular.windowed_table import WindowedTable
 
         declared = self._declaration(learned, of_other_files=self.written is None)
         with located_at(self, "path"):
             file = self.opened_file()
-            added_columns = [] if self._row_keys is None else declared.columns_to_add(file.names)
+            may_add = self._row_keys is not None or (self._of_prediction and file.named)
+            added_columns = declared.columns_to_add(file.names) if may_add else []
             if self._in_memory:
                 file = RowsInMemory(file, added_columns, has_keys=self.has_keys)
+            elif added_columns:
+                file = WithEmptyColumns(file, added_columns)
             fields = fields_of(file, declared)
             groups = groups_of_windows(self, self.opened_file())
             times = times_of_windows(self, self.opened_file(), groups, file.title)
@@ -357,9 +360,10 @@ class TableSource(Source):
                 cache=self.cache * MEGABYTE,
                 window=self.shuffle.window if isinstance(self.shuffle, ShuffleWindow) else 0,
             )
-        if self._row_keys is not None:
+        if self._row_keys is not None or added_columns:
             names_read = {column.name for columns in fields.values() for column in columns}
-            rows_without = {**self._row_keys.absent, **dict.fromkeys(added_columns, range(int(file.pages()[-1])))}
+            absent = {} if self._row_keys is None else self._row_keys.absent
+            rows_without = {**absent, **dict.fromkeys(added_columns, range(int(file.pages()[-1])))}
             table.rows_without_key = {name: rows for name, rows in rows_without.items() if rows and name in names_read}
         if self.windows is None:
             return table

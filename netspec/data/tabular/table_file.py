@@ -87,17 +87,12 @@ class TableFile(Protocol):
         ...
 
 
-class RowsInMemory:
-    """A temporary file of rows in memory, with the interface of a `TableFile`: messages have the number of a row.
+class WithEmptyColumns:
+    """A file with further columns, `added`, whose cells are empty; with the interface of a `TableFile`."""
 
-    The cells of the columns `added` are empty.
-    """
-
-    title = "the table"
-
-    def __init__(self, file: TableFile, added: Sequence[str] = (), *, has_keys: bool = False) -> None:
-        self._file, self._has_keys = file, has_keys
-        self.path, self.named = file.path, file.named
+    def __init__(self, file: TableFile, added: Sequence[str]) -> None:
+        self._file = file
+        self.path, self.title, self.named = file.path, file.title, file.named
         self.names: Sequence[str] = (*file.names, *added)
 
     @property
@@ -109,13 +104,13 @@ class RowsInMemory:
         """Yield all rows."""
         start = 0
         for block in self._file.blocks(self._of_file(columns)):
-            yield self._numbered(block, start, columns)
+            yield self._completed(block, start, columns)
             start += len(block)
 
     def head(self, columns: Sequence[int]) -> tuple[RowBlock, bool]:
         """Return the first rows."""
         block, is_whole = self._file.head(self._of_file(columns))
-        return self._numbered(block, 0, columns), is_whole
+        return self._completed(block, 0, columns), is_whole
 
     def pages(self) -> Array:
         """Return the bounds of the pages."""
@@ -123,7 +118,36 @@ class RowsInMemory:
 
     def read(self, start: int, stop: int, columns: Sequence[int]) -> RowBlock:
         """Return the rows of a page."""
-        return self._numbered(self._file.read(start, stop, self._of_file(columns)), start, columns)
+        return self._completed(self._file.read(start, stop, self._of_file(columns)), start, columns)
+
+    def describe(self, row: int) -> str:
+        """Return the location of a row."""
+        return self._file.describe(row)
+
+    def heading(self, column: int) -> Location | None:
+        """Return the location of a column's name; None for an added one."""
+        return self._file.heading(column) if column < len(self._file.names) else None
+
+    def other_delimiter(self, text: str) -> str | None:
+        """Return the hint of the file."""
+        return self._file.other_delimiter(text)
+
+    def _of_file(self, columns: Sequence[int]) -> list[int]:
+        return [column for column in columns if column < len(self._file.names)]
+
+    def _completed(self, block: RowBlock, start: int, columns: Sequence[int]) -> RowBlock:
+        """Return a block, which begins at the row `start`, with the cells of added columns."""
+        of_file, empty = iter(block.cells), TextCells([""] * len(block))
+        cells = [next(of_file) if column < len(self._file.names) else empty for column in columns]
+        return replace(block, cells=cells)
+
+
+class RowsInMemory(WithEmptyColumns):
+    """A temporary file of rows in memory: messages have the number of a row, and no name of a file."""
+
+    def __init__(self, file: TableFile, added: Sequence[str] = (), *, has_keys: bool = False) -> None:
+        super().__init__(file, added)
+        self.title, self._has_keys = "the table", has_keys
 
     def describe(self, row: int) -> str:
         """Return the number of a row."""
@@ -135,12 +159,8 @@ class RowsInMemory:
 
     def other_delimiter(self, text: str) -> str | None:
         """Return the hint of the file; None for rows with keys, whose cells were never a text."""
-        return None if self._has_keys else self._file.other_delimiter(text)
+        return None if self._has_keys else super().other_delimiter(text)
 
-    def _of_file(self, columns: Sequence[int]) -> list[int]:
-        return [column for column in columns if column < len(self._file.names)]
-
-    def _numbered(self, block: RowBlock, start: int, columns: Sequence[int]) -> RowBlock:
-        of_file, empty = iter(block.cells), TextCells([""] * len(block))
-        cells = [next(of_file) if column < len(self._file.names) else empty for column in columns]
-        return replace(block, cells=cells, locate=lambda row, _: self.describe(start + row))
+    def _completed(self, block: RowBlock, start: int, columns: Sequence[int]) -> RowBlock:
+        completed = super()._completed(block, start, columns)
+        return replace(completed, locate=lambda row, _: self.describe(start + row))
