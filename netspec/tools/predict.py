@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
+from netspec.data.file_kinds import TEXTS
+from netspec.data.files import read_bytes
+from netspec.data.tabular.source import TableSource
+from netspec.data.text.files import decoded
 from netspec.data.text.table_column import has_text_column
 from netspec.errors import InputError, Problem, listing, near_path
 from netspec.schema.load import Overrides, Source
@@ -34,7 +38,14 @@ from netspec.training.predict_files import (
     predict_files,
     rows_of,
 )
-from netspec.training.raw_samples import is_row, raw_files, temporary_folder
+from netspec.training.raw_samples import (
+    TEXT,
+    is_row,
+    is_single_line,
+    is_text_file,
+    raw_files,
+    temporary_folder,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +73,7 @@ class Prediction:
     missing: tuple[str, ...] = ()
     """Rows without a prediction, since a value is missing: a sentence for each table."""
     missing_key_notes: tuple[str, ...] = ()
-    """Rows in memory without the key of a column, which count as rows without a value: one sentence, or none."""
+    """Columns that a table or rows in memory leave out, whose cells count as empty: a sentence for each table."""
     unread_key_notes: tuple[str, ...] = ()
     """Keys of rows in memory that are not columns of the training, and are ignored: one sentence, or none."""
     unknown: tuple[str, ...] = ()
@@ -105,7 +116,7 @@ class PredictionStream:
     missing: list[str] = field(default_factory=list)
     """Rows so far without a prediction, since a value is missing: a sentence for each table."""
     missing_key_notes: list[str] = field(default_factory=list)
-    """Rows in memory without the key of a column, which count as rows without a value: one sentence, or none."""
+    """Columns that a table or rows in memory leave out, whose cells count as empty: a sentence for each table."""
     unread_key_notes: list[str] = field(default_factory=list)
     """Keys of rows in memory that are not columns of the training, and are ignored: one sentence, or none."""
     unknown: list[str] = field(default_factory=list)
@@ -233,7 +244,8 @@ def predict_stream(
 def _rows_to_keep(spec: NetSpec | TrainSpec, inputs: Inputs) -> TableRows:
     rows = None
     if isinstance(spec, TrainSpec) and isinstance(inputs, (str, Path, Sequence)):
-        rows = rows_of(spec, _input_paths(inputs))
+        paths = _input_paths(inputs)
+        rows = None if _are_texts(spec, paths) else rows_of(spec, paths)
     if rows is None:
         raise InputError("only the rows of a table have columns to keep", expected="a CSV or Parquet file as input")
     return rows
@@ -248,6 +260,8 @@ def _predicted(
     if isinstance(spec, TrainSpec) and not _are_paths(inputs):
         return _predict_raw(model, spec, inputs, batch_size), True
     paths = _input_paths(inputs)
+    if isinstance(spec, TrainSpec) and _are_texts(spec, paths):
+        return _predict_texts(model, spec, paths, batch_size), True
     if isinstance(spec, TrainSpec) and not _is_arrays(paths):
         return predict_files(model, spec, paths, batch_size, skip=skip, takes_overrides=True), True
     return _predict_arrays(model, _read_arrays(paths), batch_size), False
@@ -344,7 +358,9 @@ def _answer_content(
         if isinstance(spec, TrainSpec):
             if suffix == ".txt" and has_text_column(path):
                 path = path.rename(path.with_suffix(".csv"))
-            batches = predict_files(model, spec, [path], batch_size, takes_overrides=True)
+            elif is_single_line(path) and is_text_file(path, inference_split(spec)):
+                path = path.rename(path.with_suffix(".txt"))
+            batches, _ = _predicted(model, spec, [path], batch_size, skip=False)
         else:
             batches = _predict_arrays(model, read_npz(path), batch_size)
         yield from _answered(map(_with_stdin_name, batches), decoders, top, _rows_to_keep(spec, path) if keep else None)
@@ -359,6 +375,24 @@ def _predict_raw(model: Model, spec: TrainSpec, samples: object, batch_size: int
     """Predict for images, rows or texts in memory, which have numbers instead of files."""
     with raw_files(samples, inference_split(spec)) as (paths, split):
         yield from _numbered(predict_files(model, spec, paths, batch_size, split, takes_overrides=True))
+
+
+def _are_texts(spec: TrainSpec, paths: Sequence[Path]) -> bool:
+    """Return whether files are single texts, and the training reads texts from a table."""
+    split = inference_split(spec)
+    return isinstance(split, TableSource) and all(
+        path.suffix.lower() in TEXTS.suffixes and is_text_file(path, split) for path in paths
+    )
+
+
+def _predict_texts(
+    model: Model, spec: TrainSpec, paths: Sequence[Path], batch_size: int | None
+) -> Iterator[PredictedBatch]:
+    """Predict for files that each contain a text, as rows of a table of texts."""
+    texts = [{TEXT: decoded(path, read_bytes(path))} for path in paths]
+    with raw_files(texts, inference_split(spec)) as (tables, split):
+        for batch in predict_files(model, spec, tables, batch_size, split):
+            yield replace(batch, ids={"file": [str(paths[int(row) - 1]) for row in batch.ids["row"]]})
 
 
 def _predict_arrays(model: Model, arrays: Mapping[str, Any], batch_size: int | None) -> Iterator[PredictedBatch]:

@@ -229,6 +229,12 @@ def is_text_file(path: Path, split: Source) -> bool:
         return True
 
 
+def is_single_line(path: Path) -> bool:
+    """Return whether a file has one line, unlike a table, which has rows below its header."""
+    with path.open("rb") as file:
+        return bool(file.readline()) and not file.read(1)
+
+
 def write_rows(
     rows: Sequence[Row], split: TableSource, folder: Path, *, are_columns: bool = False
 ) -> tuple[list[Path], Source]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from datetime import date
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -289,10 +290,46 @@ def test_rows_by_the_names_of_inputs_are_arrays(table_run: Path) -> None:
     )
 
 
-def test_a_file_has_all_columns(table_run: Path, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("color\nred\n")
-    with pytest.raises(InputError, match=r"no column 'size'(.|\n)*the cells of `size` may be empty"):
+def test_a_file_may_lack_columns_whose_cells_may_be_empty(table_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "all.csv").write_text("size,color\n,red\n,green\n")
+    expected = netspec.predict(table_run, tmp_path / "all.csv", device="reference").answers
+    (tmp_path / "rows.csv").write_text("color,shop\nred,A\ngreen,B\n")
+    pa.parquet.write_table(pa.table({"color": ["red", "green"], "shop": ["A", "B"]}), tmp_path / "rows.parquet")
+    note = "the column `size` is missing, so all cells count as empty; columns that are not read: `shop`"
+    frame = pa.table({"color": ["red", "green"]})
+    for rows in (tmp_path / "rows.csv", tmp_path / "rows.parquet", frame):
+        actual = netspec.predict(table_run, rows, device="reference")
+        assert actual.answers == expected
+        assert actual.missing_key_notes == (note.partition(";")[0] if rows is frame else note,)
+    with pytest.warns(UserWarning, match="the column `size` is missing"):
+        netspec.load(table_run, device="reference").predict(tmp_path / "rows.csv")
+
+
+def test_a_misspelled_column_of_a_file_is_an_error(table_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("sice,color\n3,red\n")
+    with pytest.raises(InputError, match=r"no column 'size'(.|\n)*did you mean `sice` as `size`\?"):
         netspec.predict(table_run, tmp_path / "rows.csv", device="reference")
+
+
+def test_files_of_texts_are_predicted_by_a_net_that_learned_the_texts_of_a_table(
+    text_table_run: Path, tmp_path: Path
+) -> None:
+    texts = ["nice day\nnice", "awful"]
+    expected = netspec.predict(text_table_run, [{"text": text} for text in texts], device="reference")
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    actual = netspec.predict(text_table_run, paths, device="reference")
+    assert actual.answers == {
+        "file": list(map(str, paths)),
+        **{name: values for name, values in expected.answers.items() if name != "row"},
+    }
+    with pytest.raises(InputError, match="only the rows of a table have columns to keep"):
+        netspec.predict(text_table_run, paths, keep=True, device="reference")
+    answers = netspec.predict(text_table_run, BytesIO(b"awful\n"), device="reference").answers
+    assert (answers["file"], answers["class"]) == (["-"], actual.answers["class"][1:])
+    with pytest.raises(InputError, match="no column 'review'"):
+        netspec.predict(text_table_run, BytesIO(b"nice day\nawful\n"), device="reference")
 
 
 @pytest.mark.parametrize(
