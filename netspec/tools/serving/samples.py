@@ -134,6 +134,8 @@ class BodyReader:
         """
         with TemporaryDirectory(prefix="netspec-") as name:
             folder = Path(name)
+            if self.kind == "text" and not body.strip():
+                raise RequestError(422, "the body is blank; expected a text")
             try:
                 return self._prepare(self._write(body, content_type, folder))
             except InputError as error:
@@ -288,8 +290,12 @@ def _texts(data: Any) -> list[str]:
     if isinstance(data, dict) and "text" in data:
         data = data["text"]
     texts = data if isinstance(data, list) else [data]
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise RequestError(400, 'expected {"text": "…"}, or a list of texts')
+    wrong = next((index for index, text in enumerate(texts) if not isinstance(text, str)), None)
+    expected = 'expected {"text": "…"}, or a list of texts'
+    if wrong is not None and isinstance(data, list):
+        raise RequestError(400, f"text {wrong + 1} is {_shown_json(texts[wrong])}; {expected}")
+    if not texts or wrong is not None:
+        raise RequestError(400, expected)
     return texts
 
 

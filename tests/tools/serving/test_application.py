@@ -360,6 +360,23 @@ def test_texts_are_described_by_their_key(serve, text_run):
     assert serve(text_run, max_batch=2).get("/predict")[1]["columns"] == [{"name": "text", "type": "text"}]
 
 
+def test_a_blank_text_is_an_error(serve, text_run, text_table_run):
+    for run in (text_run, text_table_run):
+        for kind in ("application/x-www-form-urlencoded", "text/plain"):
+            error = serve(run, max_batch=1).error("/predict", b" \n", **{"Content-Type": kind})
+            assert error == (422, "the body is blank; expected a text")
+
+
+def test_a_table_may_lack_columns_whose_cells_may_be_empty(fruit):
+    complete = fruit.post("/predict", b"size,color\n,red\n", **{"Content-Type": "text/csv"})[1]
+    assert "notes" not in complete
+    answer = fruit.post("/predict", b"color,shop\nred,A\n", **{"Content-Type": "text/csv"})[1]
+    assert answer["answers"] == complete["answers"]
+    assert answer["notes"] == [
+        "the column `size` is missing, so all cells count as empty; columns that are not read: `shop`"
+    ]
+
+
 def test_texts_without_known_words_are_noted(serve, text_run, text_table_run):
     for run in (text_run, text_table_run):
         client = serve(run, max_batch=2)
@@ -395,6 +412,8 @@ def test_wrong_texts(serve, text_run):
     assert client.error("/predict", b"\xff") == (400, "the text is not UTF-8")
     expected = 'expected {"text": "…"}, or a list of texts'
     assert client.error("/predict", {"text": 3}) == (400, expected)
+    for texts in (["nice", None], {"text": ["nice", None]}):
+        assert client.error("/predict", texts) == (400, f"text 2 is null; {expected}")
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert client.error("/predict", b'{"txt": "awful"}', **form) == (400, expected)
     assert client.error("/predict", b'{"txt": "awful"}') == (400, expected)
