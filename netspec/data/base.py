@@ -122,7 +122,7 @@ class Dataset:
     ragged_examples: Mapping[str, str] = _NOTHING
     """Description of two samples that differ in size, by field."""
     columns: Mapping[str, Array] = _NOTHING
-    """For files of a list: the values of its column by which `split` divides the samples, (N,), by its name."""
+    """For files of a list: the values of its columns by which `split` divides the samples, (N,), by name."""
     column_ranges: Mapping[str, tuple[str, int, int]] = _NOTHING
     """For a table: the field of each column, and the range of its elements on the last axis of that field."""
     column_encodings: Mapping[str, tuple[ColumnEncoding | None, ...]] = _NOTHING

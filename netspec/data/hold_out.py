@@ -10,6 +10,7 @@ import numpy as np
 from netspec.data.base import Array, Dataset, Raw, Samples
 from netspec.data.files import fingerprint
 from netspec.data.random import hold_out_order
+from netspec.data.stratified_groups import assign_groups
 from netspec.data.timestamps import date_formats, moment_of
 from netspec.errors import InputError, counted, did_you_mean, listing
 from netspec.schema.specs.hold_out import HoldOut
@@ -54,15 +55,16 @@ def check_division(hold_out: HoldOut, samples: Divisible, *, are_all: bool) -> N
     if are_all:
         indices_of(hold_out, "train", samples)
     elif hold_out.time is not None:
-        moments_of(_values(hold_out, samples), hold_out.time_format, samples.describe)
+        moments_of(_values(hold_out, "time", samples), hold_out.time_format, samples.describe)
 
 
 def _empty_part(name: str, hold_out: HoldOut, samples: Divisible) -> InputError:
     """Return the error for a part without samples."""
     got, together = counted(len(samples), "sample"), ""
-    if hold_out.group is not None or hold_out.time is not None:
-        together = f"; samples with the same value of `{hold_out.column}` stay together"
-        got += f" with {counted(len(np.unique(_values(hold_out, samples))), 'value')} of `{hold_out.column}`"
+    option = "group" if hold_out.group is not None else "time"
+    if column := hold_out.columns.get(option):
+        together = f"; samples with the same value of `{column}` stay together"
+        got += f" with {counted(len(np.unique(_values(hold_out, option, samples))), 'value')} of `{column}`"
     expected = f"one sample or more in each part{together}"
     return InputError(f"no sample is left for {name} data", path="split", expected=expected, got=got)
 
@@ -70,15 +72,21 @@ def _empty_part(name: str, hold_out: HoldOut, samples: Divisible) -> InputError:
 def _parts(hold_out: HoldOut, samples: Divisible) -> Array:
     """Return the part of each sample as its index in `PARTS`, (N,)."""
     if hold_out.time is not None:
-        moments = moments_of(_values(hold_out, samples), hold_out.time_format, samples.describe)
+        moments = moments_of(_values(hold_out, "time", samples), hold_out.time_format, samples.describe)
         unique, units = np.unique(moments, return_inverse=True)
         return _by_units(hold_out, units, np.arange(len(unique))[::-1])
     if hold_out.group is not None:
-        unique, units = np.unique(_values(hold_out, samples), return_inverse=True)
-        return _by_units(hold_out, units, hold_out_order(len(unique), hold_out.seed))
+        unique, units = np.unique(_values(hold_out, "group", samples), return_inverse=True)
+        order = hold_out_order(len(unique), hold_out.seed)
+        if hold_out.stratify is not None:
+            names, shares = zip(*_shares(hold_out), strict=True)
+            values = _numbers_or_texts(_values(hold_out, "stratify", samples))
+            parts_of_shares = np.array([PARTS.index(name) for name in names], np.int8)
+            return parts_of_shares[assign_groups(shares, units, order, values)[units]]
+        return _by_units(hold_out, units, order)
     order = hold_out_order(len(samples), hold_out.seed)
     if hold_out.stratify is not None:
-        strata = np.unique(_numbers_or_texts(_values(hold_out, samples)), return_inverse=True)[1]
+        strata = np.unique(_numbers_or_texts(_values(hold_out, "stratify", samples)), return_inverse=True)[1]
         order = order[np.argsort(strata[order], kind="stable")]
     parts = np.zeros(len(samples), np.int8)
     parts[order] = _spread(hold_out, len(samples))
@@ -126,15 +134,26 @@ def _by_units(hold_out: HoldOut, units: Array, order: Array) -> Array:
     return parts
 
 
-def _values(hold_out: HoldOut, samples: Divisible) -> Array:
+def _shares(hold_out: HoldOut) -> list[tuple[str, float]]:
+    """Return the parts and their shares of the samples; each fold is an entry of its own."""
+    test = [] if hold_out.test is None else [("test", hold_out.test)]
+    if hold_out.folds is None:
+        validation = [] if hold_out.validation is None else [("validation", hold_out.validation)]
+        return [("train", hold_out.training_share), *validation, *test]
+    share = (1 - (hold_out.test or 0.0)) / hold_out.folds
+    return [("validation" if fold == hold_out.fold else "train", share) for fold in range(hold_out.folds)] + test
+
+
+def _values(hold_out: HoldOut, option: str, samples: Divisible) -> Array:
     """Return the values to divide by, which can be sorted. Raises `InputError` if the field is unknown or has axes."""
-    if hold_out.column is None or hold_out.column not in samples.names:
-        raise unknown_field(hold_out, samples.names)
-    values = samples.values_of(hold_out.column)
+    column = hold_out.columns[option]
+    if column not in samples.names:
+        raise unknown_field(option, column, samples.names)
+    values = samples.values_of(column)
     if values.ndim > 1:
         raise InputError(
             "a field with axes does not say which samples belong together", expected="one value per sample",
-            got=f"values of shape {list(values.shape[1:])}", path=f"split.{hold_out.criterion}",
+            got=f"values of shape {list(values.shape[1:])}", path=f"split.{option}",
         )  # fmt: skip
     return values.astype(str) if values.dtype == object else values
 
@@ -284,12 +303,15 @@ class NamedValues:
         return self._describe(index)
 
 
-def unknown_field(hold_out: HoldOut, names: Iterable[str]) -> InputError:
-    """Return the error for a field or column by which a source cannot be divided, since it does not have it."""
-    name, names = str(hold_out.column), list(dict.fromkeys(names))
+def unknown_field(option: str, name: str, names: Iterable[str]) -> InputError:
+    """Return the error for a field or column by which a source cannot be divided, since it does not have it.
+
+    `option` of `split` names it.
+    """
+    names = list(dict.fromkeys(names))
     return InputError(
         f"the source has no field or column `{name}` to divide it by",
-        path=f"split.{hold_out.criterion}",
+        path=f"split.{option}",
         expected=f"one of {listing(names)}"
         if names
         else "only `validation` and `test`: this source has no fields or columns to divide it by",

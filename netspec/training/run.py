@@ -439,7 +439,7 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
         *_unreached_schedules(loop),
         *class_count_warnings(compiler, loader),
         *causality_warnings(loop.spec, compiler, loop.session),
-        *_empty_classes(loader),
+        *_empty_classes({"train": loader, **loop.evaluation_loaders}),
     ):
         loop.emit("warning", message=message)
     remarks = (compiler.device.remark, compiler.remark, loop.session.remark(), loader.sampling)
@@ -454,11 +454,13 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
         loop.emit_skipped("train", loader.skipped_at_opening, loader.damaged_at_opening)
 
 
-def _empty_classes(loader: Loader) -> list[str]:
-    """Return a warning if classes have no training sample."""
-    names = loader.classes_without_samples
-    kind = "class" if len(names) == 1 else "classes"
-    return [f"the training data has no sample of the {kind} {listing(names)}"] if names else []
+def _empty_classes(loaders: Mapping[str, Loader]) -> Iterator[str]:
+    """Yield a warning for each part of the training's source that has no sample of some classes."""
+    for split, loader in loaders.items():
+        names = loader.classes_without_samples
+        if names and (split == "train" or loader.is_held_out):
+            kind = "class" if len(names) == 1 else "classes"
+            yield f"the {data_name(split)} has no sample of the {kind} {listing(names)}"
 
 
 def _not_logged(loop: TrainingLoop) -> Iterator[str]:

@@ -13,10 +13,12 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
+import netspec
 from netspec.data.base import FieldType, SampleKeys, Source, Survey, Transform
 from netspec.data.imaging.base import ImageTransform
 from netspec.data.loader import Loader, open_loader
 from netspec.data.pipeline import TransformPipeline
+from netspec.data.stratified_groups import assign_groups
 from netspec.data.transforms.mixing import Mixing
 from netspec.errors import InputError
 from netspec.schema.load import load_train
@@ -290,6 +292,62 @@ def test_files_of_a_list_are_divided_by_its_columns(make: Callable[[Path], Any],
     assert opened(tmp_path, fields, test=0.2, stratify="label")["test"].samples == 8
 
 
+@pytest.mark.parametrize("of_table", [True, False])
+def test_whole_groups_are_stratified(tmp_path: Path, of_table: bool) -> None:
+    count, rare = 320, [7, 40, 71, 72, 130, 155, 190, 222, 250, 281, 315]
+    kinds = ["rare" if index in rare else "ab"[index // 3 % 2] for index in range(count)]
+    if of_table:
+        rows = "".join(f"{index},P{index // 5},{kind}\n" for index, kind in enumerate(kinds))
+        (tmp_path / "a.csv").write_text("x,patient,kind\n" + rows)
+        fields = {"source": "csv", "path": "a.csv", "header": True, "label": "kind", "columns": ["x"]}
+    else:
+        Image.fromarray(noise(3, 4, 3)).save(tmp_path / "a.png")
+        rows = "".join(f"P{index // 5},a.png,{kind}\n" for index, kind in enumerate(kinds))
+        (tmp_path / "list.csv").write_text("patient,path,label\n" + rows)
+        fields = {"source": "image_folder", "path": ".", "list": "list.csv"}
+    divided: list[list[str]] = []
+    for seed in (1, 2):
+        hold_out = {"stratify": "label", "group": "patient", "seed": seed}
+        parts = opened(tmp_path, fields, validation=0.15, test=0.15, **hold_out)
+        counts = np.array([np.bincount(labels(loader), minlength=3) for loader in parts.values()])
+        shares = counts / counts.sum(0)
+        np.testing.assert_allclose(shares[:, :2], np.tile([[0.7], [0.15], [0.15]], 2), atol=0.04)
+        assert counts[:, 2].tolist() in ([7, 2, 2], [8, 2, 1], [8, 1, 2])
+        lines = [[int(text.rsplit("line ")[1].rstrip(")")) for text in described(loader)] for loader in parts.values()]
+        patients = [{(line - 2) // 5 for line in of_part} for of_part in lines]
+        assert sum(map(len, patients)) == len(set.union(*patients)) == 64
+        assert described(opened(tmp_path, fields, validation=0.15, test=0.15, **hold_out)["test"]) == described(
+            parts["test"]
+        )
+        divided.append(described(parts["test"]))
+    assert divided[0] != divided[1]
+
+
+def test_stratified_groups_are_in_one_fold_each(tmp_path: Path) -> None:
+    groups, labels = np.arange(120) // 3, (np.arange(120) // 3 % 8 == 0).astype(np.int32)
+    np.savez(tmp_path / "a.npz", x=np.arange(120, dtype=np.float32), group=groups, label=labels)
+    fields = {"source": "npz", "path": "a.npz"}
+    folds = [
+        opened(tmp_path, fields, folds=4, fold=fold, test=0.2, stratify="label", group="group") for fold in range(4)
+    ]
+    tests = [origins(parts["test"]) for parts in folds]
+    assert all(test == tests[0] for test in tests)
+    held_out = [origins(parts["validation"]) for parts in folds]
+    assert sorted(sum(held_out, tests[0])) == [*range(1, 121)]
+    assert [int(labels[np.array(rows) - 1].sum()) for rows in (tests[0], *held_out)] == [3] * 5
+    assert [len(rows) for rows in (tests[0], *held_out)] == [24] * 5
+
+
+def test_groups_are_stratified_by_ranges_of_numbers() -> None:
+    generator = np.random.default_rng(0)
+    groups, values = np.sort(generator.integers(0, 80, 600)), generator.normal(size=600)
+    chosen = assign_groups((0.7, 0.15, 0.15), groups, np.arange(80), values)[groups]
+    for part, share in enumerate((0.7, 0.15, 0.15)):
+        of_part = np.sort(values[chosen == part])
+        assert len(of_part) == pytest.approx(600 * share, abs=12)
+        assert np.median(of_part) == pytest.approx(np.median(values), abs=0.2)
+
+
 def test_every_group_of_a_list_is_in_one_fold(tmp_path: Path) -> None:
     fields = _list_of(_images, "png", tmp_path)
     folds = [opened(tmp_path, fields, folds=4, fold=fold, group="patient")["validation"] for fold in range(4)]
@@ -312,6 +370,24 @@ def test_a_column_that_a_list_lacks_is_reported(list_file: str, names: str, tmp_
     assert problem.hint == "did you mean `patient`?"
     assert problem.location is not None
     assert problem.location.file == str(tmp_path / "train.yaml")
+
+
+def test_a_part_without_a_class_is_a_warning(tmp_path: Path) -> None:
+    rows = [f"{index},{'rare' if index < 2 else 'ab'[index % 2]}" for index in range(40)]
+    (tmp_path / "a.csv").write_text("x,kind\n" + "\n".join(rows) + "\n")
+    net = {
+        "netspec": 1, "inputs": {"features": {"shape": [1]}, "label": {"shape": [], "dtype": "int32"}},
+        "layers": [{"type": "Dense", "units": 3, "name": "y"}],
+        "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["y", "label"], "from_logits": True}],
+    }  # fmt: skip
+    hold_out = {"validation": 0.25, "test": 0.25, "stratify": "kind"}
+    path = str(tmp_path / "a.csv")
+    train = {"source": "csv", "path": path, "header": True, "label": "kind", "batch_size": 4, "split": hold_out}
+    netspec.train({**_training(train), "net": net}, run_dir=tmp_path / "run")
+    lines = (tmp_path / "run" / "log.txt").read_text().splitlines()
+    assert [line for line in lines if line.startswith("warning")] == [
+        "warning: the test data has no sample of the class rare"
+    ]
 
 
 def test_running_text_is_divided_at_its_end(tmp_path: Path) -> None:
@@ -393,6 +469,7 @@ def test_a_part_of_which_no_file_exists_is_reported(tmp_path: Path) -> None:
         ({"folds": 5, "fold": 5}, "there is no such fold"),
         ({"folds": 5, "fold": 1, "validation": 0.1}, "cannot be combined"),
         ({"validation": 0.1, "group": "a", "time": "b"}, "`group` and `time` cannot be combined"),
+        ({"validation": 0.1, "stratify": "a", "time": "b"}, "`stratify` and `time` cannot be combined"),
         ({"folds": 5, "fold": 1, "time": "b"}, "`time` and `folds` cannot be combined"),
         ({"test": 0.1, "time_format": "%Y"}, "`time_format` has no effect without `time`"),
         ({"val": 0.1}, "use `validation`"),

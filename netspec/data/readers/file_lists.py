@@ -37,13 +37,12 @@ def listed_files(
     Labels are whole numbers, or names: of `classes`, by default of those that the training split has `learned`, or that
     there are, sorted. At most `most` lines are read. With `skip`, lines whose file is not there or whose label cannot
     be one are left out and counted; if `hold_out` divides all files, they are only marked as `unusable`, so that each
-    counts in its own part. The listing has the values of the column by which `hold_out` divides the files. Raises
+    counts in its own part. The listing has the values of the columns by which `hold_out` divides the files. Raises
     InputError with every line that is wrong.
     """
     lines = list(list_lines(existing(path), kind, hold_out, most))
     labels = list_labels(path, lines, classes, learned)
     listing = Listing(kind, [], None if labels.numbers is None else [], labels.classes)
-    values: list[str] = []
     problems: list[Problem] = []
     for index, line in enumerate(lines):
         file = root / line.path
@@ -59,12 +58,10 @@ def listed_files(
         listing.locations.append(where)
         if listing.labels is not None and labels.numbers is not None:
             listing.labels.append(labels.numbers[index])
-        if line.value is not None:
-            values.append(line.value)
+        for column, value in line.values.items():
+            listing.columns.setdefault(column, []).append(value)
     if problems and not skip:
         raise InputError(problems)
-    if hold_out is not None and hold_out.column is not None and values:
-        listing.columns = {hold_out.column: values}
     if not listing.files:
         raise InputError(f"{path} names no {kind.name}", expected="a path and a label in each line")
     if len(listing.unusable) == len(listing.files):
@@ -114,12 +111,13 @@ def _of_csv(path: Path, file: TextIO, kind: FileKind, hold_out: HoldOut | None, 
             got=", ".join(header) or "an empty file",
             hint="a list without a header ends in .txt, and has a path, a space and a label in each line",
         )
-    value = None if hold_out is None else _division_column(header, hold_out, has_labels=label is not None)
+    division = {} if hold_out is None else _division_columns(header, hold_out, has_labels=label is not None)
     problems = []
     for row in islice(rows, most):
         if len(row) == len(header):
-            cells = (None if cell is None else row[cell].strip() for cell in (label, named, value))
-            yield Line(rows.line_num, row[where].strip(), *cells)
+            number, name = (None if cell is None else row[cell].strip() for cell in (label, named))
+            values = {column: row[cell].strip() for column, cell in division.items()}
+            yield Line(rows.line_num, row[where].strip(), number, name, values)
         elif row:
             got = f"{counted(len(row), 'cell')}: {','.join(row)[:80]}"
             problems.append(
@@ -129,11 +127,11 @@ def _of_csv(path: Path, file: TextIO, kind: FileKind, hold_out: HoldOut | None, 
         raise InputError(problems)
 
 
-def _division_column(header: Sequence[str], hold_out: HoldOut, *, has_labels: bool) -> int | None:
-    """Return the index of the column by which files are divided; None for labels, or if they are divided at random."""
-    column = hold_out.column
-    if column is None or (column == LABEL and has_labels):
-        return None
-    if column not in header:
-        raise unknown_field(hold_out, [*header, *([LABEL] if has_labels else [])])
-    return header.index(column)
+def _division_columns(header: Sequence[str], hold_out: HoldOut, *, has_labels: bool) -> dict[str, int]:
+    """Return the indices of the columns by which files are divided, by name, without the column of the labels."""
+    labels = [LABEL] if has_labels else []
+    names = [*header, *labels]
+    wrong = [unknown_field(option, name, names) for option, name in hold_out.columns.items() if name not in names]
+    if wrong:
+        raise InputError([problem for error in wrong for problem in error.problems])
+    return {column: header.index(column) for column in hold_out.columns.values() if column not in labels}

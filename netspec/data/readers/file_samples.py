@@ -38,7 +38,7 @@ class Listing:
     unusable: dict[int, str] = field(default_factory=dict)
     """The same about lines that are not left out yet, by index: their samples cannot be used."""
     columns: dict[str, list[str]] = field(default_factory=dict)
-    """The cells of the column by which `split` divides the files, if it is one of a list, by its name."""
+    """The cells of the columns by which `split` divides the files, if they are those of a list, by name."""
 
     def only(self, indices: Sequence[int]) -> Listing:
         """Return the files at `indices`, in this order, with the same classes."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from netspec.errors import Problem, did_you_mean, listing
@@ -25,8 +26,8 @@ class Line(NamedTuple):
     """Empty if this line has no label, None if no line has one."""
     name: str | None = None
     """Name of the class, if the label is its number."""
-    value: str | None = None
-    """Cell of the column by which `split` divides the files; None if the list has no such column."""
+    values: Mapping[str, str] = MappingProxyType({})
+    """Cells of the columns by which `split` divides the files, by column."""
 
 
 @dataclass

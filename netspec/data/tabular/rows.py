@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def rows_of_part(source: TableSource, file: TableFile, times: RowTimes | None = None) -> Array | None:
-    """Return which rows of a file belong to the split, (N,) of bool; None if all do. Reads one column.
+    """Return which rows of a file belong to the split, (N,) of bool; None if all do. Reads the columns to divide by.
 
     `times`: result of `times_of_windows`, so that the column is read once.
 
@@ -125,36 +125,36 @@ def check_group(source: TableSource, names: Sequence[str]) -> None:
 
 
 class _Rows:
-    """The rows of a table, with the column by which they are divided."""
+    """The rows of a table, with the columns by which they are divided. `times` are those of `split.time`, if known."""
 
-    def __init__(self, source: TableSource, file: TableFile, hold_out: HoldOut, values: Array | None = None) -> None:
+    def __init__(self, source: TableSource, file: TableFile, hold_out: HoldOut, times: Array | None = None) -> None:
         self.describe = file.describe
         self.names = (*file.names, *([] if source.label is None else [LABEL]))
-        if values is not None:
-            self._values = values
-            return
+        self._values = {} if hold_out.time is None or times is None else {hold_out.time: times}
         absent = frozenset(map(str.lower, source.missing_values if hold_out.time is not None else ()))
-        values = _column(file, self._column_index(source, hold_out, list(file.names)), absent)
         format_ = source.number_format
-        if not format_.is_plain and values.dtype.kind == "U":  # numbers as Python reads them
-            values = np.array([format_.plain(text) or text for text in values.tolist()], str)
-        self._values = values
+        for option, name in hold_out.columns.items():
+            if name in self._values:
+                continue
+            values = _column(file, self._column_index(source, option, name, list(file.names)), absent)
+            if not format_.is_plain and values.dtype.kind == "U":  # numbers as Python reads them
+                values = np.array([format_.plain(text) or text for text in values.tolist()], str)
+            self._values[name] = values
+        self._count = len(next(iter(self._values.values()))) if self._values else len(_column(file, 0))
 
-    def _column_index(self, source: TableSource, hold_out: HoldOut, columns: list[str]) -> int:
-        name, label = hold_out.column, source.label
-        if name is None:
-            return 0  # only the number of rows is needed
+    def _column_index(self, source: TableSource, option: str, name: str, columns: list[str]) -> int:
+        label = source.label
         if name in columns:
             return columns.index(name)
         if name == LABEL and label is not None:
             return label - 1 if isinstance(label, int) else columns.index(label)
-        raise unknown_field(hold_out, self.names)
+        raise unknown_field(option, name, self.names)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return self._count
 
     def values_of(self, name: str) -> Array:
-        return self._values
+        return self._values[name]
 
 
 def _column(file: TableFile, index: int, absent: Collection[str] = ()) -> Array:

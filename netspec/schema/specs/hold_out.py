@@ -45,7 +45,7 @@ class HoldOut(Spec):
     """Index of the fold with the validation data, from 0."""
     stratify: str | None = None
     """A field of the source, or a column of a table or of a list of files, whose values occur in the same proportions
-    in all parts; mostly `label`."""
+    in all parts; mostly `label`. With `group`, as closely as whole groups allow."""
     group: str | None = None
     """A field or column: samples with the same value stay in the same part, such as all rows of one customer, or all
     images of one patient."""
@@ -68,14 +68,9 @@ class HoldOut(Spec):
         return ("validation",) * validation + ("test",) * (self.test is not None)
 
     @property
-    def criterion(self) -> str | None:
-        """Name of the option that names a field or column to divide by; None if samples are chosen at random."""
-        return next((name for name in CRITERIA if getattr(self, name) is not None), None)
-
-    @property
-    def column(self) -> str | None:
-        """The field or column to divide by."""
-        return None if self.criterion is None else str(getattr(self, self.criterion))
+    def columns(self) -> dict[str, str]:
+        """The fields or columns to divide by, by the options that name them; none if samples are chosen at random."""
+        return {option: name for option in CRITERIA if (name := getattr(self, option)) is not None}
 
     @property
     def training_share(self) -> float:
@@ -98,10 +93,9 @@ class HoldOut(Spec):
                 "nothing is left to train on", field="test", expected="`validation` and `test` below 1 in total",
                 got=f"{(self.validation or 0) + (self.test or 0):g}",
             )  # fmt: skip
-        ways = [name for name in CRITERIA if getattr(self, name) is not None]
-        if len(ways) > 1:
-            named = " and ".join(f"`{name}`" for name in ways)
-            raise problem(f"{named} cannot be combined", field=ways[1], expected="one of them")
+        others = [option for option in self.columns if option != "time"]
+        if self.time is not None and others:
+            raise problem(f"`{others[0]}` and `time` cannot be combined", field="time", expected="one of them")
         if self.time_format is not None and self.time is None:
             raise problem("`time_format` has no effect without `time`", field="time_format", expected="`time`")
         if self.time is not None and self.folds is not None:
