@@ -46,9 +46,11 @@ class Files:
 class Duplicates:
     """Counts samples that are identical to an earlier one."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, remedy: str = "") -> None:
         self._kind = kind
         """Name of the samples in messages, such as `images`."""
+        self._remedy = remedy
+        """How copies stay in one part of the data; empty if there is no way."""
         self._first: dict[Hashable, tuple[str, str | None]] = {}
         """Name and class of the first sample with each content."""
         self._samples = 0
@@ -71,7 +73,7 @@ class Duplicates:
             are = "is a duplicate" if count == 1 else "are duplicates"
             warnings.append(
                 f"{count:,} of {self._samples:,} {self._kind} {are} ({self._copies}); copies in both training and test "
-                "data make results look too good"
+                f"data make results look too good{self._remedy and f': {self._remedy}'}"
             )
         return warnings + self.class_warnings()
 

@@ -9,7 +9,8 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from functools import cached_property
+from itertools import islice
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -49,7 +50,7 @@ from netspec.tools.init.files import (
 from netspec.tools.init.search_space import DROPOUT, SearchSpace
 
 if TYPE_CHECKING:
-    from netspec.tools.init.texts import Vocabulary
+    from netspec.tools.init.texts import TextSurvey, Vocabulary
 
 MAX_ROWS, MAX_CELLS = 200_000, 5_000_000
 """Limits of the rows that are looked at, and of their cells, which take some seconds."""
@@ -442,6 +443,13 @@ class TableColumns:
                 self._add(column)
         self._label(label, regression=regression)
 
+    @cached_property
+    def words(self) -> TextSurvey:
+        """The words of the column of texts."""
+        from netspec.tools.init.texts import TextSurvey
+
+        return TextSurvey(() if self.text is None else self.text.counts.items())
+
     def leave_out_inputs(self, reason: str) -> None:
         """Use no column but the label."""
         *inputs, label = self.used
@@ -601,9 +609,10 @@ def _findings(
     warnings += _leaks(table_survey, label, [name for name, _, _ in columns.used], regression=regression)
     if label.missing:
         warnings.append(f"{label.missing:,} of {label.rows:,} rows have no `{label.name}`, and are left out")
-    warnings += table_survey.duplicates.warnings()
-    if columns.text is not None and not regression:
-        warnings += _labels_of_copies(path, table_survey, columns.text, label)
+    if columns.text is None:
+        warnings += table_survey.duplicates.warnings()
+    else:
+        warnings += _copies(path, table_survey, columns.text, None if regression else label)
     if table_survey.ragged:
         warnings.append(
             f"{table_survey.ragged:,} rows have a different number of cells than the header: "
@@ -614,11 +623,10 @@ def _findings(
     if columns.text is not None:
         from netspec.tools.init.texts import empty_warning, tiny_warning
 
-        text = columns.text
-        warnings += empty_warning(text.missing)
-        longest = nine_of_ten(_lengths(text))
-        repeated = f"; {text.filled - len(text.counts):,} repeat another one" * (len(text.counts) < text.filled)
-        findings.append(f"texts: `{text.name}`: nine of ten have at most {longest:,} words{repeated}")
+        text, words = columns.text, columns.words
+        warnings += empty_warning(text.missing + words.without_words)
+        longest = nine_of_ten(words.lengths)
+        findings.append(f"texts: `{text.name}`: nine of ten have at most {longest:,} words")
         warnings += tiny_warning(text.filled)
     most, count = label.counts.most_common(1)[0]
     if not regression and count > MAX_CLASS_SHARE * label.filled:
@@ -633,15 +641,17 @@ def _findings(
     return findings, warnings
 
 
-def _labels_of_copies(path: Path, table_survey: TableSurvey, text: ColumnSurvey, label: ColumnSurvey) -> list[str]:
-    """Return a warning about texts that occur in several classes."""
-    indices = [table_survey.columns.index(column) for column in (text, label)]
-    texts = Duplicates("texts")
+def _copies(path: Path, table_survey: TableSurvey, text: ColumnSurvey, label: ColumnSurvey | None) -> list[str]:
+    """Return warnings about texts that occur several times, and about those in several classes of the label."""
+    indices = [table_survey.columns.index(column) for column in (text, label or text)]
+    texts = Duplicates(
+        "texts", f"`group: {column_key(text.name)}` in `split`, instead of `stratify`, keeps them together"
+    )
     rows = islice(_opened(path).rows, table_survey.rows + table_survey.ragged + table_survey.undecoded)
     for number, row in enumerate(rows, 1):
         if len(row) == len(table_survey.columns) and row[indices[0]] in text.counts:
-            texts.add(row[indices[0]], f"row {number:,}", row[indices[1]])
-    return texts.class_warnings()
+            texts.add(row[indices[0]], f"row {number:,}", None if label is None else row[indices[1]])
+    return texts.warnings()
 
 
 def _undecoded_warning(count: int, first: str) -> str:
@@ -767,7 +777,7 @@ def _net(
     if columns.text is not None:
         from netspec.tools.init.texts import text_layers
 
-        vocabulary, length = _vocabulary(columns.text, table_survey), _length(columns.text)
+        vocabulary, length = _text_of(columns, table_survey)
         inputs, layers = text_layers(length, vocabulary, last, why_last, space, columns.width)
         first = "A small net for texts" + " and other columns" * bool(columns.width)
     else:
@@ -798,22 +808,12 @@ def _net(
     return document(lines)
 
 
-def _vocabulary(column: ColumnSurvey, table_survey: TableSurvey) -> Vocabulary:
-    from netspec.tools.init.texts import count_words, vocabulary_of
-
-    return vocabulary_of(count_words(column.counts.items()), column.filled, complete=table_survey.complete)
-
-
-def _length(column: ColumnSurvey) -> int:
-    """Return the number of words of a text that the net reads."""
+def _text_of(columns: TableColumns, table_survey: TableSurvey) -> tuple[Vocabulary, int]:
+    """Return the vocabulary of the column of texts, and the number of words of a text that the net reads."""
     from netspec.tools.init.texts import text_length
 
-    return text_length(_lengths(column))
-
-
-def _lengths(column: ColumnSurvey) -> Iterator[int]:
-    """Yield the number of words of each text."""
-    return chain.from_iterable([len(text.split())] * count for text, count in column.counts.items())
+    words = columns.words
+    return words.vocabulary(words.texts, complete=table_survey.complete), text_length(words.lengths)
 
 
 def _train(
@@ -831,7 +831,7 @@ def _train(
     if columns.text is not None:
         from netspec.tools.init.texts import TEXT
 
-        vocabulary, length = _vocabulary(columns.text, table_survey), _length(columns.text)
+        vocabulary, length = _text_of(columns, table_survey)
         text = {"type": "text", "tokenizer": vocabulary.tokenizer, "length": length, "missing": "empty"}
         text |= {"field": TEXT} if columns.text.name != TEXT else {}
         used.insert(0, (columns.text.name, text, f"nine of ten texts are not longer; {vocabulary.why}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.data.file_kinds import TEXTS
+from netspec.data.text.tokens import word_pattern
 from netspec.errors import counted, listing
 from netspec.tools.init.class_folders import ClassFiles, class_files, split_entry, stored_splits, training_folder
 from netspec.tools.init.files import (
@@ -41,7 +43,9 @@ TINY = 200
 TEXT = "text"
 """Name of the input of texts. A column may have any name, also that of a layer."""
 NOT_UTF8 = "not text in UTF-8"
-WORD = re.compile(r"\w+")
+TOKEN = re.compile(word_pattern("apart"))
+SYMBOL_SHARE = 0.01
+"""If at least this share of the texts has emoji or other symbols, they are words."""
 BATCH = 32
 MAX_FILES, MAX_BYTES = 5_000, 2**25
 """Limits of the texts that are read."""
@@ -58,35 +62,91 @@ class Vocabulary:
     width: int
     """Number of elements of the vector of a word."""
     why: str
+    punctuation: str = "drop"
+    """The field `punctuation` of the tokenizer."""
 
     @property
     def tokenizer(self) -> dict[str, Any]:
         """The tokenizer of the source."""
-        return {"type": "words", "lowercase": True, "punctuation": "drop", "padding": True, "unknown": True,
+        return {"type": "words", "lowercase": True, "punctuation": self.punctuation, "padding": True, "unknown": True,
                 "size": self.words}  # fmt: skip
 
 
-def vocabulary_of(counts: Counter[str], texts: int, *, complete: bool) -> Vocabulary:
-    """Return the vocabulary for texts with these words: the words that occur more than once.
+class TextSurvey:
+    """The words of texts."""
 
-    A net cannot learn from a word that occurs once. Unless the counts are `complete`, however, such a word may occur
-    again in texts that were not counted.
-    """
-    width = next((width for most, width in WIDTHS if texts < most), WIDEST)
-    recurring = sum(count > 1 for count in counts.values())
-    if not complete or recurring > MAX_WORDS:
-        return Vocabulary(MAX_WORDS, width, f"the {MAX_WORDS:,} most frequent words of the training part")
-    words = max(MIN_WORDS, -(-recurring // 50) * 50)
-    return Vocabulary(words, width, f"{recurring:,} of {len(counts):,} words occur more than once: others are unknown")
+    def __init__(self, texts: Iterable[tuple[str, int]] = ()) -> None:
+        """Survey texts, each with the number of its copies."""
+        self.texts = 0
+        self._counts = Counter[str]()
+        """Number of occurrences of each word, punctuation mark and symbol, in lower case."""
+        self._sizes = Counter[tuple[int, int]]()
+        """Number of texts by their number of words, and their number of words, marks and symbols."""
+        self._with_symbols = Counter[str]()
+        """Number of texts by their first emoji or other symbol."""
+        for text, copies in texts:
+            self.add(text, copies)
+
+    def add(self, text: str, copies: int = 1) -> None:
+        """Add a text."""
+        tokens = TOKEN.findall(text.lower())
+        marks = [token for token in tokens if not _is_word(token)]
+        self.texts += copies
+        self._sizes[len(tokens) - len(marks), len(tokens)] += copies
+        for token in tokens:
+            self._counts[token] += copies
+        if symbol := next(filter(_is_symbol, marks), None):
+            self._with_symbols[symbol] += copies
+
+    @property
+    def _symbol_share(self) -> float:
+        return self._with_symbols.total() / max(1, self.texts)
+
+    @property
+    def _keeps_marks(self) -> bool:
+        """Whether marks and symbols are words."""
+        return self._symbol_share >= SYMBOL_SHARE
+
+    @property
+    def lengths(self) -> list[int]:
+        """Number of words of each text."""
+        keeps_marks = self._keeps_marks
+        return [size[keeps_marks] for size, copies in self._sizes.items() for _ in range(copies)]
+
+    @property
+    def without_words(self) -> int:
+        """Number of texts without words."""
+        return self.lengths.count(0)
+
+    def vocabulary(self, texts: int, *, complete: bool) -> Vocabulary:
+        """Return the vocabulary for N texts with these words: the words that occur more than once.
+
+        A net cannot learn from a word that occurs once. Unless the survey is `complete`, however, such a word may occur
+        again in other texts.
+        """
+        keeps_marks = self._keeps_marks
+        counts = [count for word, count in self._counts.items() if keeps_marks or _is_word(word)]
+        width = next((width for most, width in WIDTHS if texts < most), WIDEST)
+        recurring = sum(count > 1 for count in counts)
+        if not complete or recurring > MAX_WORDS:
+            words, why = MAX_WORDS, f"the {MAX_WORDS:,} most frequent words of the training part"
+        else:
+            words = max(MIN_WORDS, -(-recurring // 50) * 50)
+            why = f"{recurring:,} of {len(counts):,} words occur more than once: others are unknown"
+        if not keeps_marks:
+            return Vocabulary(words, width, why)
+        symbols = ", ".join(symbol for symbol, _ in self._with_symbols.most_common(3))
+        why += f"; `apart` makes words of symbols, which {self._symbol_share:.0%} of the texts have, such as {symbols}"
+        return Vocabulary(words, width, why, "apart")
 
 
-def count_words(texts: Iterable[tuple[str, int]]) -> Counter[str]:
-    """Return the number of occurrences of each word in texts, each with the number of its copies."""
-    counts = Counter[str]()
-    for text, copies in texts:
-        for word in WORD.findall(text.lower()):
-            counts[word] += copies
-    return counts
+def _is_word(token: str) -> bool:
+    return token[0].isalnum() or token[0] == "_"
+
+
+def _is_symbol(character: str) -> bool:
+    """Return whether a character is an emoji or a similar symbol: not one of mathematics or a currency, nor `©` or `°`."""
+    return character > "\xff" and unicodedata.category(character) == "So"
 
 
 def text_length(lengths: Iterable[int]) -> int:
@@ -171,22 +231,23 @@ def text_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files:
     """Return the files for a folder of texts. Raises `InputError` for a single class."""
     texts = class_files(training_folder(path), TEXTS)
     sample = _open_sample(texts)
-    lengths = sample.lengths or [100]  # a guess if no text can be read
+    words = sample.words
+    lengths = words.lengths or [100]  # a guess if no text can be read
     unreadable = sample.unreadable
     length = text_length(lengths)
     files = Files("text classification", "", "", [
         texts.summary,
-        f"nine of ten texts have at most {nine_of_ten(lengths):,} words, in a sample of {len(sample.lengths):,}",
+        f"nine of ten texts have at most {nine_of_ten(lengths):,} words, in a sample of {words.texts:,}",
     ])  # fmt: skip
     files.warnings += [*texts.nested_warnings(), *texts.other_warnings()]
     if unreadable:
         wrong_encoding = any(NOT_UTF8 in reason for reason in unreadable)
         hint = "; `iconv -f latin1 -t utf8` converts texts of older programs to UTF-8" * wrong_encoding
         files.warnings.append(f"texts that cannot be read, and are left out: {listing(unreadable, 3)}{hint}")
-    files.warnings += empty_warning(sample.lengths.count(0))
+    files.warnings += empty_warning(words.without_words)
     files.warnings += sample.duplicates.warnings()
     files.warnings += tiny_warning(texts.total)
-    vocabulary = vocabulary_of(sample.words, texts.total, complete=len(sample.lengths) + len(unreadable) == texts.total)
+    vocabulary = words.vocabulary(texts.total, complete=words.texts + len(unreadable) == texts.total)
     last = {"name": "logits", "type": "Dense", "units": len(texts.by_class)}
     inputs, layers = text_layers(length, vocabulary, last, "one output for each class", space)
     lines = net_head(
@@ -204,9 +265,7 @@ def text_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files:
 class TextSample:
     """Findings about the texts that were read."""
 
-    lengths: list[int] = field(default_factory=list)
-    """Number of words of each text."""
-    words: Counter[str] = field(default_factory=Counter)
+    words: TextSurvey = field(default_factory=TextSurvey)
     unreadable: list[str] = field(default_factory=list)
     """The files that are not text."""
     duplicates: Duplicates = field(default_factory=lambda: Duplicates("texts"))
@@ -228,8 +287,7 @@ def _open_sample(texts: ClassFiles) -> TextSample:
             result.unreadable.append(f"{file} ({error.strerror})")
             continue
         read += len(text)
-        result.lengths.append(len(text.split()))
-        result.words += count_words([(text, 1)])
+        result.words.add(text)
         result.duplicates.add(hash(text), str(file), texts.class_of(file))
     return result
 

@@ -333,6 +333,47 @@ def test_texts_without_words_are_reported(reviews: Path, tmp_path: Path) -> None
     assert "20 texts have no words" in init(tmp_path / "t.csv", task="text").warnings
 
 
+def test_symbols_in_texts_are_words(tmp_path: Path) -> None:
+    texts = {"good": "fine parcel, quick 👍👍", "bad": "late parcel, broken 😡", "mixed": "no words for it"}
+    rows = [f'{row},"{texts[label]} in {row}",{label}' for row in range(40) for label in texts]
+    (tmp_path / "t.csv").write_text("\n".join(["id,body,label", *rows, '40,"...",bad', "41,,good"]) + "\n")
+    result = init(tmp_path / "t.csv", task="text")
+    train = result.train.read_text().replace("\n      # ", " ")
+    assert "punctuation: apart" in train
+    assert "`apart` makes words of symbols, which 66% of the texts have, such as 👍, 😡" in train
+    assert "texts: `body`: nine of ten have at most 8 words" in result.findings
+    assert "1 text has no words" in result.warnings
+    assert netspec.check(result.train).kind == "training"
+    for label, text in texts.items():
+        (tmp_path / "folder" / label).mkdir(parents=True)
+        for row in range(10):
+            (tmp_path / "folder" / label / f"{row}.txt").write_text(f"{text} in {row}")
+    assert "punctuation: apart" in init(tmp_path / "folder").train.read_text()
+
+
+def test_texts_of_punctuation_alone_have_no_words(tmp_path: Path) -> None:
+    rows = [f"{row},the parcel number {row} came late,{'ab'[row % 2]}" for row in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["id,body,label", *rows, "40,...,a", "41,,b"]) + "\n")
+    result = init(tmp_path / "t.csv", task="text")
+    assert "punctuation: drop" in result.train.read_text()
+    assert "2 texts have no words" in result.warnings
+
+
+def test_copies_of_texts_can_be_kept_in_one_part(tmp_path: Path) -> None:
+    rows = [f"{row},the parcel number {row % 50} came late,{'ab'[row % 2]}" for row in range(80)]
+    (tmp_path / "t.csv").write_text("\n".join(["id,the body,label", *rows]) + "\n")
+    result = init(tmp_path / "t.csv", task="text")
+    assert result.warnings[0] == (
+        "30 of 80 texts are duplicates (row 1 and row 51; row 2 and row 52; row 3 and row 53 and 27 more); copies in "
+        'both training and test data make results look too good: `group: "the body"` in `split`, instead of '
+        "`stratify`, keeps them together"
+    )
+    text = result.train.read_text()
+    result.train.write_text(text.replace("stratify: label", "group: the body", 1))
+    run = netspec.train(result.train, run_dir=tmp_path / "run", **{"train.max_epochs": 1})
+    assert run.run_dir.is_dir()
+
+
 def test_texts_in_a_table_are_trained_like_texts_in_files(reviews: Path, tmp_path: Path) -> None:
     rows = [f'{file.parent.name},"{file.read_text()}"' for file in sorted(reviews.glob("*/*.txt"))]
     rows.append(rows[0].replace("bad", "good", 1))
