@@ -145,7 +145,7 @@ def _is_word(token: str) -> bool:
 
 
 def _is_symbol(character: str) -> bool:
-    """Return whether a character is an emoji or a similar symbol: not one of mathematics or a currency, nor `©` or `°`."""
+    """Return whether a character is an emoji or a similar symbol, such as `★`, but not `+`, `€` or `°`."""
     return character > "\xff" and unicodedata.category(character) == "So"
 
 
