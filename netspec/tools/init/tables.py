@@ -351,7 +351,7 @@ def _target(table_survey: TableSurvey, path: Path, target: str | None) -> Column
             raise InputError(
                 f"which column of {path} is to be predicted?", expected="--target with the name of a column",
                 got=f"columns {listing(names, 20)}",
-                hint=f"for example --target {shlex.quote(names[-1])}, the last one",
+                hint=_target_hint(table_survey, path),
             )  # fmt: skip
     if target not in names:
         raise InputError(
@@ -359,6 +359,24 @@ def _target(table_survey: TableSurvey, path: Path, target: str | None) -> Column
             hint=did_you_mean(target, names),
         )  # fmt: skip
     return table_survey.columns[names.index(target)]
+
+
+def _target_hint(table_survey: TableSurvey, path: Path) -> str | None:
+    """Return a hint at the last column that can be predicted."""
+    columns = table_survey.columns
+    _settle(table_survey, path, columns[-1])
+    name = next((column.name for column in reversed(columns) if _is_quantity_or_class(column)), None)
+    if name is None:
+        return None
+    which = "" if name == columns[-1].name else " with numbers or classes"
+    return f"for example --target {shlex.quote(name)}, the last one{which}"
+
+
+def _is_quantity_or_class(column: ColumnSurvey) -> bool:
+    """Return whether a column has numbers or names that recur, and does not number the rows."""
+    if not column.name or len(column.counts) < 2 or column.is_identifier or column.is_date or column.has_sentences:
+        return False
+    return column.is_numeric or len(column.counts) <= max(MAX_CLASSES, column.filled // 2)
 
 
 def table_files(

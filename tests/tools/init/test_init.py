@@ -476,6 +476,20 @@ def test_a_suggested_target_can_be_pasted(tmp_path: Path) -> None:
     assert caught.value.problems[0].hint == "for example --target 'price (EUR)', the last one"
 
 
+def test_a_suggested_target_can_be_predicted(tmp_path: Path) -> None:
+    rows = [f"{row},{row * 7 % 50}.5,note {row} on this quiet house,2024-01-{1 + row % 28:02}" for row in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["id,price,note,day", *rows]) + "\n")
+    with pytest.raises(InputError) as caught:
+        init(tmp_path / "t.csv")
+    assert caught.value.problems[0].hint == "for example --target price, the last one with numbers or classes"
+    (tmp_path / "t.csv").write_text(
+        "\n".join(["id,note", *(f"{row},a note on house {row}" for row in range(60))]) + "\n"
+    )
+    with pytest.raises(InputError) as caught:
+        init(tmp_path / "t.csv")
+    assert caught.value.problems[0].hint is None
+
+
 def test_a_wrong_target_is_reported_before_files_that_exist(tmp_path: Path) -> None:
     rows = "\n".join(f"{index % 7},{index % 2}" for index in range(60))
     (tmp_path / "t.csv").write_text(f"size,label\n{rows}", encoding="utf-8")
