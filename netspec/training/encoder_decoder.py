@@ -15,6 +15,7 @@ from netspec.compile import ProgramKind
 from netspec.data.tabular.columns.text import TextColumnSpec
 from netspec.data.tabular.source import TableSource
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
+from netspec.data.text.tokens import Tokenizer
 from netspec.errors import InputError, listing
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.evaluation import input_fields, learned_of
@@ -62,9 +63,9 @@ class EncoderDecoderGenerator(TokenGenerator):
             model, split, target_spec
         )
         learned = learned_of(training, model.compiler, model.preprocessing.learned).source
-        self.tokenizer = saved_tokenizer(learned[target][TOKENIZER])
+        self.tokenizer = _tokenizer_of(target, learned)
         """The tokenizer of the texts that are generated."""
-        self.source_tokenizer = saved_tokenizer(learned[self.source_column][TOKENIZER])
+        self.source_tokenizer = _tokenizer_of(self.source_column, learned)
         """The tokenizer of the texts that the encoder reads."""
         self.end, self.max_tokens = self.tokenizer.end, target_spec.length
         output = logits_output(model, target_spec.length, "the net is not an encoder-decoder net")
@@ -116,6 +117,17 @@ class EncoderDecoderGenerator(TokenGenerator):
             )
         if set(prompt) <= set(self.source_tokenizer.reserved):
             raise InputError("the vocabulary has no token of the prompt", expected="a text like those of the training")
+
+
+def _tokenizer_of(column: str, learned: Mapping[str, Any]) -> Tokenizer:
+    """Return the tokenizer of a column. Raises `InputError` if the weights are those of other columns."""
+    if TOKENIZER not in learned.get(column, {}):
+        raise InputError(
+            f"the weights have no vocabulary of the column `{column}`", expected="weights of this training",
+            got=f"those of {listing([f'`{name}`' for name in learned])}",
+            hint="train again after a change of the columns",
+        )  # fmt: skip
+    return saved_tokenizer(learned[column][TOKENIZER])
 
 
 def _input_roles(model: Model, split: TableSource, target: TextColumnSpec) -> tuple[str, str, str, int]:

@@ -249,3 +249,10 @@ def test_the_target_may_be_the_label(run: Path) -> None:
     np.testing.assert_array_equal(labeled.predict(rows)["logits"], expected)
     assert isinstance(labeled.training, TrainSpec)
     assert EncoderDecoderGenerator(labeled, labeled.training).max_tokens == LENGTH
+
+
+def test_weights_of_other_columns_are_refused(run: Path, tmp_path: Path) -> None:
+    text = TRAIN.replace("      source: {type: text,", "      from: {type: text, field: source,")
+    (tmp_path / "train.yaml").write_text(text)
+    with pytest.raises(InputError, match="the weights have no vocabulary of the column `from`"):
+        netspec.generate(tmp_path / "train.yaml", "ab", weights=run / "weights.h5")
