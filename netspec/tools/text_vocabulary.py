@@ -96,11 +96,23 @@ class TextInput:
                 yield "    if None in tokens:"
                 yield '        raise ValueError(f"{words[tokens.index(None)]!r} is not in the vocabulary")'
         if self.is_prompt:
+            yield from self._note_unknown()
             yield "    return tokens"
             return
         part = f"tokens[-{self.length}:]" if self.keeps_end else f"tokens[:{self.length}]"
         pads = f"[{self.padding}] * ({self.length} - len(tokens))"
         yield f"    return {f'{pads} + {part}' if self.pads_start else f'{part} + {pads}'}"
+
+    def _note_unknown(self) -> Iterator[str]:
+        """Yield the lines that report the characters or words of a prompt that the training did not learn."""
+        if self.tokenizer_file or not self.tokenizer.get("unknown"):
+            return
+        noun = f"{saved_tokenizer(self.tokenizer).noun}{{'s' * (len(unknown) > 1)}}"
+        tokens = f'vocabulary["{self.name}"]["tokens"]'
+        yield f"    unknown = [word for word in dict.fromkeys(words) if word not in {tokens}]"
+        yield "    if unknown:"
+        yield f'        have = f"the prompt has {{len(unknown)}} {noun} that the training did not learn"'
+        yield """        print(f"note: {have}: {', '.join(map(repr, unknown))}", file=sys.stderr)"""
 
     def decoding_lines(self) -> Iterator[str]:
         """Yield the lines of a function of the script that returns the text of tokens, as `Tokenizer.decode` does."""

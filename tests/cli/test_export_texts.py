@@ -14,7 +14,8 @@ import pytest
 from netspec.tools.generate import generate
 from netspec.tools.predict import predict
 from tests.cli.conftest import Netspec
-from tests.cli.test_export_raw import script_error
+
+pytestmark = pytest.mark.filterwarnings("ignore:the prompt has")
 
 PAIRS = "{type: byte_pairs, size: 270, padding: true, start_end: true}"
 LANGUAGE_MODEL = """
@@ -96,6 +97,15 @@ def output(*arguments: str, content: str = "") -> str:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.removesuffix("\n")
+
+
+def script_error(*arguments: str, status: int) -> str:
+    """Run the script, which fails; return its last message."""
+    done = subprocess.run(
+        [sys.executable, "run.py", *arguments], capture_output=True, text=True, check=False, cwd="deployed", env={}
+    )
+    assert (done.returncode, done.stdout) == (status, "")
+    return done.stderr.splitlines()[-1]
 
 
 def assert_card_is_real(card: str) -> None:
@@ -207,3 +217,18 @@ def test_the_card_of_a_language_model_has_a_prompt_of_the_data(netspec: Netspec,
     card = export(netspec)
     assert '$ python run.py --prompt "d it\'s" --temperature 0.8 --tokens 10' in card
     assert_card_is_real(card)
+
+
+def test_the_encoder_decoder_net_of_the_zoo_rewrites_dates(netspec: Netspec, work: Path) -> None:
+    result = netspec("export", "seq2seq", "--output", "deployed")
+    assert result.status == 0, result.err
+    assert output("--prompt", "3 May 2019") == "2019-05-03"
+    for prompt in ("Tuesday, 3 May 2019", "7/28/1999", "☃ 3", "x 20.6.2033"):
+        assert output("--prompt", prompt) == generate("seq2seq", prompt)
+    done = subprocess.run(
+        [sys.executable, "deployed/run.py", "--prompt", "☃☃ 3x"], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == netspec("generate", "seq2seq", "--prompt", "☃☃ 3x").err.split("\n", 1)[1]
+    assert done.stderr.startswith("note: the prompt has 2 characters")
+    assert script_error("--prompt", "☃", status=2) == "error: the vocabulary has no token of the prompt"
+    assert script_error("--prompt", "1 " * 16, status=2) == "error: the prompt is too long: 31 tokens, at most 30"
