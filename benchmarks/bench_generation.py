@@ -3,7 +3,7 @@
 python -m benchmarks.bench_generation [--quick] [--json]
 
 The nets are `char_lstm` and `transformer_lm` of the zoo, with their weights. A text has 120 tokens, each the most
-probable one, from a single token on: `transformer_lm` reads 128 at a time. `window` is netspec with a full window of
+probable one, which fit the window of 128 tokens. `window` is netspec with a full window of
 128 tokens for each new one. PyTorch's nets keep the state of the LSTM, and keys and values of attention, as netspec
 does. All must generate the same text. Ratios are medians of the others divided by netspec's.
 """

@@ -1,9 +1,10 @@
 """Measures how many trials of a search run in a minute: one process each, in one process, and in batches.
 
-Trials train a small net on a synthetic table and differ in the learning rate, also in weight decay, and in the seed. As
-processes, each is one `netspec train`; in one process, a search with `batch: 1`; in batches, one with `batch: 8`. All
-ways run the same number of steps. Prints the medians of the wall time and of the processor time of all threads, of
-which other programs disturb the second less. A first round, which is not counted, fills the cache of kernels.
+Trials train a small net on a synthetic table and differ in the learning rate; or also in weight decay; or also in the
+seed. As processes, each is one `netspec train`; in one process, a search with `batch: 1`; in batches, one with
+`batch: 8`. All ways run the same number of steps. Prints the medians of the wall time and of the processor time of all
+threads, of which other programs disturb the second less. A first round, which is not counted, fills the cache of
+kernels.
 
 python -m benchmarks.bench_search [--quick] [--json]
 """

@@ -223,7 +223,7 @@ class NetspecGeneration:
             generator = self._generator
             generator.net = TokenWindow(model, generator.input, generator.steps, generator.output)
         elif not self._generator.is_incremental:
-            raise AssertionError(f"a token of {name} costs a window")
+            raise AssertionError(f"{name} cannot be generated step by step")
         self.compile_seconds = perf_counter() - start
         self.steps_per_call = tokens
 

@@ -11,7 +11,7 @@ _reported: set[str] = set()
 
 
 def set_device_listener(listener: Callable[[str], object] | None) -> None:
-    """Call `listener` with each line about the devices that this process opens, the first time; None: with none.
+    """Call `listener` once with each line about the devices that this process opens; None: report nothing.
 
     Only the first of several workers reports: all of them have equal kernels.
     """

@@ -55,7 +55,7 @@ def generate(
     long; it takes the most probable token each time, unless --temperature, --top-k, --top-p or --seed is given. The
     same seed generates the same text. With --beams, beam search keeps the N most probable texts after each token, and
     the best one is printed at the end. --json prints an object with `prompt` and the `text` generated for it, and with
-    `notes` if the vocabulary does not have all of the prompt.
+    `notes` if the vocabulary lacks characters or words of the prompt.
     """
     prompt = _read_standard_input() if prompt == "-" else prompt
     spec, weights = find_weights(spec, weights)

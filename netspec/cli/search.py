@@ -152,14 +152,14 @@ def _conclusion(result: SearchResult) -> Iterator[str]:
             yield f"no trial was better than the values in the file: {result.monitor} {baseline.value:.6g}"
     if (tested := result.on_test(best)) is not None:
         before = result.on_test(baseline) if others else None
-        chosen_by = f"({counted(tested.samples, 'sample')}, which chose nothing)"
+        chosen_by = f"({counted(tested.samples, 'sample')}, not used to choose)"
         for name, value in tested.values.items():
             earlier = None if before is None else before.values.get(name)
             yield f"{name}: {_pair(earlier, value)} {chosen_by}"
         if others and result.is_confirmed is False:
             yield "the test data shows no gain: with few samples or trials, a better validation value can be luck"
     elif result.warning is None:
-        yield "there is no test data, which would show the result on samples that chose nothing: add `data.test`"
+        yield "there is no test data to confirm the result: add `data.test`"
 
 
 def _pair(baseline: float | None, best: float | None) -> str:

@@ -55,7 +55,7 @@ class JointCallRecord(CallRecord):
             self._copy()
         else:
             self._keeps, self._calls = False, deque(maxlen=2)
-            self.unknown_reason = "it was not finite when the states were copied"
+            self.unknown_reason = "a state was not finite when the states were last copied"
 
     def _can_repeat(self) -> bool:
         """Return whether all workers have copies from before the same calls. Collective.

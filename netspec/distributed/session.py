@@ -75,7 +75,7 @@ MEET_WITHIN = 60.0
 """Seconds in which all workers must have saved their states after one of them has failed."""
 ENDS_WITHIN = 20.0
 """Seconds in which the worker that failed must have reported why."""
-SHARED = "workers of `hogwild` change each other's weights during a step; `strategy: all_reduce` writes one"
+SHARED = "workers of `hogwild` change each other's weights during a step; use `strategy: all_reduce` to get a capsule"
 """Why workers with weights in shared memory write no capsule of a gradient that is not finite."""
 ALL_AT_ONCE = 1 << 62
 """Bytes of a bucket that holds all gradients."""

@@ -55,8 +55,8 @@ def net_diagram(net: NetSpec, *, expand: bool = False) -> NetDiagram:
     """Return the diagram of a net; `expand` draws each layer of a block.
 
     A block is what the names of layers have in common before a slash: `stage/0/conv` and `stage/1/conv` are in the
-    block `stage/`, which has two repetitions. If a block reads a layer that reads the block, the blocks in it are drawn
-    instead, or its layers if there are none.
+    block `stage/`, which has two repetitions. If one box for a block would be part of a cycle, the blocks in it
+    are drawn instead, or its layers if there are none.
     """
     links = resolve_names(net)
     blocks = {} if expand else _blocks("", list(_types(links)), links)

@@ -128,9 +128,9 @@ def _sorted_runs(root: Path, sort: str | None, *, reverse: bool) -> list[RunAndS
 
 
 def newer_run(folder: Path) -> Path | None:
-    """Return the newest finished run of the same net that has the name of a run with a higher number.
+    """Return the newest finished run of `NAME`, `NAME-2`, … that is newer than `folder` and trained the same net.
 
-    Runs of a name are `NAME`, `NAME-2`, …. None if there is no newer one, or no folder `NAME`.
+    None if there is none, or no folder `NAME`.
     """
     own = folder.resolve()
     head, _, tail = own.name.rpartition("-")

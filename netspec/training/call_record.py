@@ -141,7 +141,7 @@ class CallRecord:
         raise NonFiniteLoss(None, wrong)
 
     def mark_failed(self) -> None:
-        """Record that the last call failed, which adds gradients, and that the states are those before it."""
+        """Record that the last call failed. It only adds to gradients: all other states are those before it."""
         call = self._calls[-1]
         inputs = {**call.inputs, FIRST: np.array(True)}
         self._failed = FailedCall(replace(call, inputs=inputs), dict(self._compiler.states))
@@ -187,7 +187,7 @@ class CallRecord:
                 return FailedCall(call, before, of_step)
             before = dict(states)
         self._assign(current)
-        self.unknown_reason = "the last steps are finite when they are repeated"
+        self.unknown_reason = "repeating the last steps gives finite values: a callback may have changed the weights"
         return None
 
     def _can_repeat(self) -> bool:
@@ -228,7 +228,7 @@ class CallRecord:
 def _no_copy_reason(compiler: Compiler, processes_per_host: int) -> str | None:
     """Return why the states can't be copied regularly."""
     if compiler.device.runs_ahead:
-        return "this device has begun the next step when it is found; `--device cpu --resume` writes one"
+        return "a GPU finds it after the next step has begun; `--resume --device cpu` repeats the step and writes one"
     memory = machine_memory()
     if memory is not None and compiler.states.nbytes * processes_per_host > memory * MAX_MEMORY_FRACTION:
         return f"copies of all states would take more than {MAX_MEMORY_FRACTION:.1%} of this host's memory"

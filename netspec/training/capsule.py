@@ -69,7 +69,7 @@ def on_one_worker(
 
     `full` has the parameters and statistics of which this worker has only a part, or none. States of the solver that
     are not complete on this worker have their first values, since the loss and its gradients do not depend on them.
-    None if the call does not read what one worker's reads.
+    None if a training on one worker has no call with the same inputs.
     """
     alone = spec.model_copy(update={"parallel": None})
     single = training_compiler(alone, compiler.device.name)

@@ -578,7 +578,7 @@ class TrainingLoop:
     def _origin_of(
         self, error: NonFiniteLoss, failed: FailedCall | None, single: SingleCall | None, bad: BadOperation | None
     ) -> NonFiniteOrigin:
-        """Return the first operation that is not finite: that of the reference kernels, or else of those of the device.
+        """Return the first operation that is not finite with the reference kernels, or else with those of the device.
 
         Collective if the workers share the step.
         """

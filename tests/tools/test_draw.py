@@ -72,7 +72,7 @@ def test_different_parts_with_numbers_are_different_boxes():
     assert [(box.name, box.type) for box in diagram.boxes[1:]] == [("a/0/", "ReLU, Softmax"), ("a/1/", "ReLU ×2")]
 
 
-def test_what_is_in_a_block_that_reads_what_reads_it_is_drawn():
+def test_blocks_in_a_block_that_is_part_of_a_cycle_are_drawn():
     text = """\
 netspec: 1
 inputs: {x: {shape: [2]}}

@@ -307,4 +307,7 @@ def test_a_device_that_runs_ahead_says_how_to_get_a_capsule(
     monkeypatch.setattr(CpuDevice, "runs_ahead", True)
     problem = failure(training)
     assert "already not finite before it" in problem.message
-    assert any("no capsule" in note and "`--device cpu --resume` writes one" in note for note in problem.notes)
+    assert any(
+        "no capsule" in note and "`--resume --device cpu` repeats the step and writes one" in note
+        for note in problem.notes
+    )
