@@ -12,7 +12,7 @@ import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -60,7 +60,8 @@ class Location:
 class SettingHint(str):
     """A hint to change the training file, with what others can do: who predicts files, and who sends rows to a service.
 
-    `settings` of the source can be overrides for files to predict, for a `purpose` such as "to resize the images".
+    `settings` of the source can be overrides for files to predict, for a `purpose` such as "to resize the images"; a
+    tuple has alternative values.
     `data` is the hint for who can only change the data; without it, only the training file can be changed.
     """
 
@@ -76,12 +77,17 @@ class SettingHint(str):
         hint.settings, hint.purpose, hint.data = settings or {}, purpose, data
         return hint
 
-    def as_override(self, split: str) -> str:
-        """Return the hint for files to predict, whose format is that of a split such as `data.test`."""
-        if not self.settings:
+    def as_override(self, split: str, fields: Collection[str]) -> str:
+        """Return the hint for files to predict, whose format is that of a split such as `data.test`.
+
+        `fields` are those of the source of the split; without the fields of the settings, only the files can change.
+        """
+        if not self.settings or any(name.partition(".")[0] not in fields for name in self.settings):
             return self.data or str(self)
         overrides = [
-            f"`{shlex.quote(f'{split}.{name}={_override_value(value)}')}`" for name, value in self.settings.items()
+            f"`{shlex.quote(f'{split}.{name}={_override_value(value)}')}`"
+            for name, values in self.settings.items()
+            for value in (values if isinstance(values, tuple) else (values,))
         ]
         return f"add {' or '.join(overrides)} {self.purpose}"
 

@@ -341,6 +341,7 @@ class TextFile:
                 "`encoding` can be `latin-1` or `cp1252` too, which older programs write",
                 settings={"encoding": "cp1252"},
                 purpose="to read the files of older programs",
+                data=f"save it as {encoding.upper()}",
             ),
         }
 
@@ -362,8 +363,9 @@ class TextFile:
         text = self._text_of(line)
         purpose = "to take quotation marks as they are"
         quotes = SettingHint(
-            "`quotes: false` takes quotation marks as they are", settings={"quotes": False}, purpose=purpose
-        )
+            "`quotes: false` takes quotation marks as they are", settings={"quotes": False}, purpose=purpose,
+            data="write a cell with a quotation mark in quotation marks, and those in the cell twice",
+        )  # fmt: skip
         return Problem(
             "this row cannot be read",
             Location(str(self.path), line, 1, text),

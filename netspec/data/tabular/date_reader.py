@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
     from netspec.data.tabular.columns.base import ColumnSetting
     from netspec.data.tabular.columns.date import Date
     from netspec.data.tabular.row_errors import BlockFaults
+
+
+NOT_IN_PATHS = frozenset(".[]=")
+"""Characters of names of columns that the path of an override cannot have."""
+EXAMPLE = datetime(2026, 11, 20, 16, 25)
 
 
 class DateColumn(Column):
@@ -60,11 +66,17 @@ class DateColumn(Column):
 
     def _hint(self, text: str) -> str | None:
         """Return a hint at the format in which the first text that cannot be read is a date."""
-        likely = [f"`{format}`" for format in date_formats([text])]
+        formats = date_formats([text])
+        likely = [f"`{format}`" for format in formats]
+        hint = f"`format` says how dates are written: {' or '.join(likely) or '`%d.%m.%Y`, `%m/%d/%y %H:%M`'}"
         if self._spec.format is not None:
-            return SettingHint(f"{' and '.join(likely)} would read this date") if likely else None
-        formats = " or ".join(likely) or "`%d.%m.%Y`, `%m/%d/%y %H:%M`"
-        return SettingHint(f"`format` says how dates are written: {formats}")
+            if not likely:
+                return None
+            hint = f"{' and '.join(likely)} would read this date"
+        can_override = likely and not set(self.name) & NOT_IN_PATHS
+        settings = {f"columns.{self.name}.format": tuple(formats)} if can_override else {}
+        example = EXAMPLE.strftime(self._spec.format or "%Y-%m-%d")
+        return SettingHint(hint, settings=settings, purpose="to read such dates", data=f"write dates such as {example}")
 
     def drops(self, values: Array) -> Array | None:
         return np.isnat(values) if self._spec.missing == "drop" else None
