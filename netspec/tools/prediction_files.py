@@ -148,7 +148,7 @@ def _write_parquet(path: Path, batches: Iterable[AnsweredBatch]) -> None:
     batches = iter(batches)
     first = next(batches, None)
     if first is not None:
-        write_parquet(path, _tables(chain([first], batches)), first.format.types)
+        write_parquet(path, _tables(chain([first], batches)), first.format.types, first.format.metadata)
 
 
 def _tables(batches: Iterable[AnsweredBatch]) -> Iterator[dict[str, Column]]:

@@ -405,10 +405,15 @@ def _value_columns(array: Array) -> dict[str, Column]:
     """One column for each element of a sample; a single column of nested lists if there are too many."""
     flat = array.reshape(len(array), -1)
     if flat.shape[1] == 1:
-        return {"prediction": flat[:, 0].tolist()}
+        return {"prediction": _shortest(flat[:, 0])}
     if flat.shape[1] > MAX_COLUMNS or array.ndim > 2:
         return {"prediction": list(array)}
-    return {f"prediction_{index}": flat[:, index].tolist() for index in range(flat.shape[1])}
+    return {f"prediction_{index}": _shortest(flat[:, index]) for index in range(flat.shape[1])}
+
+
+def _shortest(values: Array) -> list[float]:
+    """Return numbers with the shortest digits that are the same float32: 377898.25 instead of 377898.25134590315."""
+    return [float(str(value)) for value in values.astype(np.float32)]
 
 
 def _named(classes: Sequence[str], index: int) -> str | int:

@@ -216,7 +216,7 @@ class FilePreparation:
             return problem
         in_memory = isinstance(source, TableSource) and source.in_memory
         if self._takes_overrides and not in_memory:
-            return replace(problem, hint=hint.as_override(f"data.{self._written_split}"))
+            return replace(problem, hint=hint.as_override(f"data.{self._written_split}", type(source).model_fields))
         return problem if hint.data is None else replace(problem, hint=hint.data)
 
     def _refuse_unread_files(self, loader: Loader, paths: Sequence[Path]) -> None:
@@ -393,6 +393,8 @@ class TableFormat:
     decimal: str = "."
     types: Mapping[str, Any] = field(default_factory=dict)
     """Types of columns in Parquet files: Arrow's, or names of these."""
+    metadata: Mapping[bytes, bytes] = field(default_factory=dict)
+    """Metadata of Parquet files."""
 
 
 @dataclass(frozen=True)
@@ -452,7 +454,7 @@ def rows_of(spec: TrainSpec, paths: Sequence[Path]) -> TableRows | None:
         if file.names != first.names:
             raise InputError(f"{file.path} has other columns than {first.path}", expected=listing(first.names, 10))
     numbers = split.number_formats(first.names) if isinstance(split, TableSource) else {}
-    format_ = TableFormat(types=getattr(first, "types", {}))
+    format_ = TableFormat(types=getattr(first, "types", {}), metadata=getattr(first, "metadata", {}))
     if isinstance(first, TextFile):
         types = {name: "float64" if index in numbers else "string" for index, name in enumerate(first.names)}
         notation = split.number_format if isinstance(split, TableSource) else PLAIN

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+from datetime import date
 from pathlib import Path
 from statistics import mode
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import yaml
 
@@ -271,6 +274,51 @@ def test_prices_are_predicted_in_the_units_of_the_table(work: Path) -> None:
     answers = netspec.predict(run.run_dir, "new.csv").answers
     # A line is learned from points on it, but not to the last digit: within 1 % of the spread of prices.
     np.testing.assert_allclose(answers["prediction"], [55_000, 155_000], atol=1800)
+
+
+def test_hints_at_the_notation_of_a_file_are_overrides_that_work(work: Path) -> None:
+    days = [date(2024, 1, day) for day in range(1, 17)]
+    rows = pa.table({"area": [float(day) for day in range(16)], "sold": days, "price": [1.0] * 16})
+    pa.parquet.write_table(rows, work / "prices.parquet")
+    spec = PRICES.replace("source: csv", "source: parquet").replace("prices.csv\n    header: true", "prices.parquet")
+    spec = spec.replace("[1]", "[2]").replace("      price:", "      sold: {type: date, parts: [day]}\n      price:")
+    (work / "prices.yaml").write_text(spec.replace("max_epochs: 60", "max_epochs: 1"))
+    netspec.train("prices.yaml", run_dir=work / "run")
+    (work / "new.csv").write_text("area;sold\n1,5;20.11.2026\n")
+    with pytest.raises(InputError) as caught:
+        netspec.predict("run", "new.csv")
+    assert [str(problem.hint) for problem in caught.value.problems] == [
+        "write numbers such as 1234.5", "add `data.train.columns.sold.format=%d.%m.%Y` to read such dates",
+    ]  # fmt: skip
+    with pytest.raises(InputError) as caught:
+        netspec.load("run").predict("new.csv")
+    assert str(caught.value.problems[1].hint) == "write dates such as 2026-11-20"
+    (work / "iso.csv").write_text("area,sold\n1.5,2026-11-20\n")
+    (work / "new.csv").write_text("area;sold\n1.5;20.11.2026\n")
+    expected = netspec.predict("run", "iso.csv").answers
+    assert netspec.predict("run", "new.csv", overrides=["data.train.columns.sold.format=%d.%m.%Y"]).answers == expected
+    (work / "new.csv").write_text("area;sold\n1.5;03/04/2026\n")
+    with pytest.raises(InputError, match=r"format=%m/%d/%Y` or `data\.train\.columns\.sold\.format=%d/%m/%Y` to read"):
+        netspec.predict("run", "new.csv")
+
+
+def test_numbers_are_written_with_the_digits_of_their_precision(work: Path) -> None:
+    (work / "prices.csv").write_text("area,price\n1,3.1\n2,5.3\n3,8.9\n")
+    (work / "prices.yaml").write_text(PRICES.replace("max_epochs: 60", "max_epochs: 1"))
+    netspec.train("prices.yaml", run_dir=work / "run")
+    for number in netspec.predict("run", "prices.csv").answers["prediction"]:
+        assert str(number) == str(np.float32(number))
+
+
+def test_kept_columns_keep_the_metadata_of_their_table(work: Path) -> None:
+    (work / "prices.csv").write_text("area,price\n1,3.1\n2,5.3\n3,8.9\n")
+    (work / "prices.yaml").write_text(PRICES.replace("max_epochs: 60", "max_epochs: 1"))
+    netspec.train("prices.yaml", run_dir=work / "run")
+    rows = pa.table({"area": [1.0, 2.0], "new": pa.array([True, None])}).replace_schema_metadata({"pandas": "{}"})
+    pa.parquet.write_table(rows, work / "new.parquet")
+    netspec.predict("run", "new.parquet", keep=True, output="kept.parquet")
+    schema = pa.parquet.read_schema("kept.parquet")
+    assert (schema.metadata[b"pandas"], schema.field("new").type) == (b"{}", pa.bool_())
 
 
 def test_predictions_are_computed_batch_by_batch(work: Path) -> None:

@@ -68,6 +68,8 @@ class ParquetTable:
         self._schema, self._types = schema, schema.types
         self.types = dict(zip(schema.names, schema.types, strict=True))
         """Arrow's types of the columns."""
+        self.metadata: Mapping[bytes, bytes] = schema.metadata or {}
+        """Metadata of the table, such as the types that pandas has for the columns."""
         self._starts = np.cumsum([0, *sizes])
 
     def _opened(self) -> Any:
@@ -215,7 +217,10 @@ class ArrowCells:
 
 
 def write_parquet(
-    path: Path, batches: Iterable[Mapping[str, Sequence[Any]]], types: Mapping[str, Any] = MappingProxyType({})
+    path: Path,
+    batches: Iterable[Mapping[str, Sequence[Any]]],
+    types: Mapping[str, Any] = MappingProxyType({}),
+    metadata: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> None:
     """Write columns by name. Their types are those in `types` (Arrow's, or names of these), or of the first batch.
 
@@ -229,6 +234,7 @@ def write_parquet(
             table = pa.table({
                 name: _array(pa, values, types.get(name), f"`{name}` of {file}") for name, values in columns.items()
             })  # fmt: skip
+            table = table.replace_schema_metadata(dict(metadata) or None)
             if writer is None:
                 writer = pa.parquet.ParquetWriter(path, table.schema)
                 types = dict(zip(table.schema.names, table.schema.types, strict=True))
