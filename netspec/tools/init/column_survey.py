@@ -23,6 +23,8 @@ RARE = 5
 """A category that occurs less often is unknown."""
 SEVERAL = 5
 """With fewer different numbers than this, a column of numbers and texts may have categories."""
+CATEGORY_SHARE = 1 / 10
+"""A name with at least this share of the cells does not mean a missing value in other columns."""
 STRAY_SHARE = 1 / 100
 """Up to this share of the cells, texts among numbers or dates are mistakes."""
 MAX_STRAYS, MAX_MARKERS = 20, 5
@@ -109,10 +111,12 @@ class ColumnSurvey:
         separator = notation.thousands or notation.decimal
         return next((cell for cell in self._tokens if separator in with_plain_spaces(cell)), None)
 
-    def settle(self, notation: NumberFormat, classes: Set[str] = frozenset()) -> None:
+    def settle(
+        self, notation: NumberFormat, classes: Set[str] = frozenset(), categories: Set[str] = frozenset()
+    ) -> None:
         """Classify the distinct cells, with numbers in the notation of the table.
 
-        No text in `classes`, in lower case, means a missing value.
+        No name of a class, in lower case, means a missing value; and no rare text that is a category of another column.
         """
         self.number_format = replace(notation, unit=self._unit)
         self.words = sum(count * len(cell.split()) for cell, count in self.counts.items())
@@ -123,7 +127,7 @@ class ColumnSurvey:
             values = {}
         numbers = {cell: value for cell, value in values.items() if not isnan(value)}
         texts = [cell for cell in self.counts if cell not in (values if self.date_formats else numbers)]
-        if texts and self._are_missing(texts) and classes.isdisjoint(map(str.lower, texts)):
+        if texts and classes.isdisjoint(map(str.lower, texts)) and self._are_missing(texts, categories):
             self.markers = texts
             self.count_as_missing(texts)
         if any(cell not in values for cell in self.counts):
@@ -132,7 +136,7 @@ class ColumnSurvey:
         self.whole = sum(self.counts[cell] for cell, value in numbers.items() if value.is_integer())
         self.distinct_numbers = len(numbers)
 
-    def _are_missing(self, texts: Sequence[str]) -> bool:
+    def _are_missing(self, texts: Sequence[str], categories: Set[str]) -> bool:
         """Return whether texts among numbers or dates are missing values, or mistakes.
 
         Among few different numbers, a text that occurs more often may be a category.
@@ -141,6 +145,8 @@ class ColumnSurvey:
             return False
         values, share = len(self.counts) - len(texts), self._share(texts)
         if share <= STRAY_SHARE and len(texts) <= MAX_STRAYS:
+            if any(text.lower() in categories and not is_usual_marker(text) for text in texts):
+                return False
             recur = any(self.counts[text] >= RARE for text in texts)
             return values > MAX_CLASSES or (len(texts) < values and not recur)
         if values > MAX_CLASSES:
@@ -155,6 +161,12 @@ class ColumnSurvey:
         lowered = {text.lower() for text in texts}
         for cell in [cell for cell in self.counts if cell.lower() in lowered]:
             self.missing += self.counts.pop(cell)
+
+    def categories(self) -> list[str]:
+        """Return the frequent cells of a column of names."""
+        if sum(self.counts[token] for token in self._tokens) > self.filled / 2:
+            return []
+        return [cell for cell, count in self.counts.items() if count >= CATEGORY_SHARE * self.filled]
 
     def texts(self) -> list[str]:
         """Return the distinct cells that are not numbers in any notation, the most frequent first."""

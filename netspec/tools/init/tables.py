@@ -140,8 +140,9 @@ def _settle(result: TableSurvey, path: Path, label: ColumnSurvey) -> None:
     label.settle(notation)
     inputs = [column for column in result.columns if column is not label]
     classes = frozenset(map(str.lower, () if label.is_numeric else label.counts))
+    categories = frozenset(name.lower() for column in inputs for name in column.categories())
     for column in inputs:
-        column.settle(notation, classes)
+        column.settle(notation, classes, categories)
     if is_guess:
         result.warnings.append(f"commas in numbers: {why}")
     result.warnings += other_notations(result.columns, notation)
@@ -586,7 +587,7 @@ def _mixed_warning(column: ColumnSurvey, texts: Sequence[str]) -> str:
     described = [f"{text!r} ({counted(column.counts[text], 'row')})" for text in texts]
     return (
         f"`{column.name}` has numbers, but also {listing(described, 3)}: they are read as categories; to read the "
-        "numbers, list the texts in `missing_values`, and declare the column as `numeric`"
+        "numbers, replace the texts by numbers or by empty cells"
     )
 
 

@@ -224,8 +224,8 @@ def test_texts_among_numbers_are_missing_values(tmp_path: Path) -> None:
     grades = ["A" if row % 20 == 0 else str(row % 5) for row in range(ROWS)]
     assert declared(tmp_path, grades)["vocabulary"] == ["0", "1", "2", "3", "4", "A"]
     assert init(tmp_path / "t.csv", force=True).warnings[0] == (
-        "`x` has numbers, but also 'A' (6 rows): they are read as categories; to read the numbers, list the texts in "
-        "`missing_values`, and declare the column as `numeric`"
+        "`x` has numbers, but also 'A' (6 rows): they are read as categories; to read the numbers, replace the texts "
+        "by numbers or by empty cells"
     )
 
 
@@ -272,6 +272,15 @@ def test_a_name_of_a_class_is_no_missing_value(tmp_path: Path) -> None:
     written = source(init(tmp_path / "t.csv"))
     assert written.columns["label"].vocabulary == ["none", "some"]
     assert "none" not in written.missing_values
+
+
+def test_a_mistake_that_is_a_category_elsewhere_is_no_missing_value(tmp_path: Path) -> None:
+    rooms = ["yes" if row == 70 else str(row % 6) for row in range(ROWS)]
+    result = init(table(tmp_path, {"rooms": rooms, "balcony": [("yes", "no")[row % 3 % 2] for row in range(ROWS)]}))
+    written = source(result)
+    assert written.columns["balcony"].vocabulary == ["no", "yes"]
+    assert "yes" not in written.missing_values
+    assert result.warnings[0].startswith("`rooms` has numbers, but also 'yes' (1 row): they are read as categories; ")
 
 
 def test_missing_values_apply_to_all_columns(tmp_path: Path) -> None:
