@@ -39,6 +39,14 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.tools.check import TRAINING, check_form
+from netspec.tools.column_encodings import (
+    columns_of,
+    describe_encodings,
+    describe_restored,
+    encodings_as_json,
+    restored_outputs,
+    tokenizers_of,
+)
 from netspec.tools.deployed_model import DeployedModel, deployed_model
 from netspec.tools.diff import compare_models
 from netspec.tools.model_card import MODEL, check_folder, is_folder, write_card
@@ -277,11 +285,21 @@ def write_model(
             TOLERANCE if tolerance is None else tolerance,
         )  # fmt: skip
         all_notes += written_notes
+    transforms: list[str] = []
+    if deployed is None:
+        transforms = _encodings_left_out(model, spec, preparation) + unapplied_transforms(model, preparation)
+        all_notes += describe_restored(restored_outputs(model, spec, preparation))
     return ExportResult(
         files, chosen.name, count_elements(model.compiler, "parameter"), count_elements(model.compiler, "statistic"),
-        tuple(all_notes), report, difference,
-        () if deployed is not None else tuple(unapplied_transforms(model, preparation)), deployed,
+        tuple(all_notes), report, difference, tuple(transforms), deployed,
     )  # fmt: skip
+
+
+def _encodings_left_out(model: Model, spec: NetSpec | TrainSpec, preparation: PreprocessingRecord) -> list[str]:
+    """Return a line for each column of the table that the inputs of the model were computed from."""
+    if not isinstance(spec, TrainSpec):
+        return []
+    return describe_encodings(columns_of(model, spec.data.deployed, preparation.learned))
 
 
 def _write_and_compare(
@@ -418,7 +436,9 @@ def export_model(
         opset=opset,
         name=model.spec.name,
         doc=model.spec.description,
-        metadata=_metadata(model, spec, preparation) | (_of_training(compiler) if training else {}),
+        metadata=_metadata(model, spec, preparation)
+        | _left_out_metadata(model, spec, preparation)
+        | (_of_training(compiler) if training else {}),
     )
 
 
@@ -474,6 +494,19 @@ def _metadata(model: Model, spec: NetSpec | TrainSpec, preparation: Preprocessin
             }
         ),
     }
+
+
+def _left_out_metadata(model: Model, spec: NetSpec | TrainSpec, preparation: PreprocessingRecord) -> dict[str, str]:
+    """Metadata of a model without preprocessing: encodings of columns, tokenizers, and the units of outputs."""
+    if not isinstance(spec, TrainSpec):
+        return {}
+    learned = preparation.learned
+    left_out = {
+        "netspec_columns": encodings_as_json(columns_of(model, spec.data.deployed, learned)),
+        "netspec_tokenizers": tokenizers_of(learned),
+        "netspec_targets": restored_outputs(model, spec, preparation),
+    }
+    return {key: json_text(value) for key, value in left_out.items() if value}
 
 
 def _of_training(compiler: Compiler) -> dict[str, str]:

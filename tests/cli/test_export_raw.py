@@ -7,18 +7,21 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from netspec.tools.predict import predict
+from netspec.tools.deployed_model import deployed_model
+from netspec.tools.predict import predict, spec_and_model
 from tests.cli.conftest import Netspec, Outcome
 
 STEP = 0.002
@@ -335,6 +338,47 @@ data:
   train:
     {source: csv, path: rows.csv, label: kind, batch_size: 8, FIELDS, columns: {length: numeric, color: categorical}}
 """
+
+
+def test_a_model_without_preprocessing_describes_the_encodings_of_its_inputs(netspec, rows):
+    trained(netspec, TABLE)
+    result = netspec("export", "run", "--output", "net.onnx", "--without-preprocessing")
+    assert result.status == 0
+    lines = result.err.splitlines()
+    assert "  `features` 2–4: `color`, one-hot: 1 blue, 2 green, 0 others" in lines
+    assert any(line.startswith("  `features` 0–1: `age`, 30.25 if missing, minus") for line in lines)
+    spec, model = spec_and_model("run", None, (), "cpu", None)
+    columns = deployed_model(model, spec).columns
+    assert columns is not None
+    metadata = {entry.key: entry.value for entry in onnx.load("net.onnx").metadata_props}
+    described = json.loads(metadata["netspec_columns"])
+    for name, encodings in columns.columns.items():
+        expected = json.loads(json.dumps([asdict(encoding) for encoding in encodings]))
+        assert [{key: value for key, value in each.items() if key != "type"} for each in described[name]] == expected
+    assert "vocabulary" in json.loads(metadata["netspec_tokenizers"])["review"]
+
+
+def test_a_model_without_preprocessing_says_that_its_output_is_normalized(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("size,price\n1,10\n2,30\n3,50\n")
+    columns = "{size: numeric, price: {type: numeric, normalization: standard}}"
+    net = (
+        "{netspec: 1, inputs: {features: {shape: [1]}, label: {shape: []}},"
+        " layers: [{name: price, type: Dense, units: 1, from: features}],"
+        " losses: [{type: MeanSquaredError, from: [price, label]}]}"
+    )
+    source = f"{{source: csv, path: rows.csv, header: true, label: price, batch_size: 3, columns: {columns}}}"
+    Path("train.yaml").write_text(
+        f"netspec: 1\nnet: {net}\ndata: {{train: {source}}}\n"
+        "solver: {type: SGD, learning_rate: 0.1}\ntrain: {max_steps: 2}\n"
+    )
+    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    for file in ("net.onnx", "net.safetensors"):
+        result = netspec("export", "run", "--output", file, "--without-preprocessing")
+        assert "note: `price` is normalized: multiply it by 16.3299 and add 30 for values" in result.err
+        assert "  `features` 0: `size`" in result.err
+    metadata = {entry.key: entry.value for entry in onnx.load("net.onnx").metadata_props}
+    assert json.loads(metadata["netspec_targets"])["price"]["offset"] == [30.0]
 
 
 def test_the_script_reports_a_mistake_in_a_line(netspec, rows):
