@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ from netspec.cli.output import count, print_json, table
 from netspec.errors import InputError, format_digits
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from netspec.tools.explain import ColumnImportances, Explanation, ImageExplanation
 
 app = command_app()
@@ -151,9 +154,10 @@ def _print_importances(importances: ColumnImportances, as_json: bool) -> None:
         return
     in_units = [f"increase of {name} in the target's unit" for name in importances[0].in_units]
     columns = ["column", "increase of the loss", "std", *in_units]
+    of_units = [_aligned([each.in_units[name] for each in importances]) for name in importances[0].in_units]
     rows = [
-        [each.column, f"{each.increase:.6f}", f"{each.deviation:.6f}", *map(_six_digits, each.in_units.values())]
-        for each in importances
+        [each.column, f"{each.increase:.6f}", f"{each.deviation:.6f}", *cells]
+        for each, *cells in zip(importances, *of_units, strict=True)
     ]
     table(columns, rows, right=range(1, len(columns)))
     used = f"on {count(importances.samples)} samples of the {importances.split} data"
@@ -169,8 +173,18 @@ def _print_parts(explanation: Explanation, as_json: bool) -> None:
         return
     print(("" if explanation.row is None else f"row {explanation.row}, ") + _summary(explanation))
     ranked = sorted(explanation.parts, key=lambda each: -abs(each.contribution))[:MAX_PARTS]
-    number_format = "+.1%" if explanation.quantity == "probability" else "+.6g"
-    table(["part", "contribution"], [[part, format(fall, number_format)] for part, fall in ranked], right=[1])
+    falls = [each.contribution for each in ranked]
+    cells = [f"{fall:+.1%}" for fall in falls] if explanation.quantity == "probability" else _aligned(falls, "+")
+    table(["part", "contribution"], list(zip((each.part for each in ranked), cells, strict=True)), right=[1])
+
+
+def _aligned(values: Sequence[float], sign: str = "") -> list[str]:
+    """Format numbers with the same number of decimals, so that the largest one has six digits."""
+    largest = max(map(abs, values), default=0.0)
+    if not 1e-9 < largest < 1e15:  # also not finite
+        return [f"{value:{sign}.6g}" for value in values]
+    decimals = max(0, 5 - floor(log10(largest)))
+    return [f"{value:{sign}.{decimals}f}" for value in values]
 
 
 def _six_digits(value: float) -> str:

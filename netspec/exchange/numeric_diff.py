@@ -46,7 +46,8 @@ class Gap:
         return self.size - self.same_not_finite - self.nan_alone - self.infinite_alone
 
     def __str__(self) -> str:
-        measured = f"largest difference {self.finite_abs:.3g}"
+        scaled = f" (relative {self.finite_scaled:.2g})" if self.finite_scaled != self.finite_abs else ""
+        measured = f"largest difference {self.finite_abs:.3g}{scaled}"
         if self.finite == self.size:
             return measured
         others = (

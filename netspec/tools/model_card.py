@@ -355,7 +355,9 @@ def _training(spec: NetSpec | TrainSpec, run: Path | None) -> Iterator[str]:
     if results:
         names = list(dict.fromkeys(name for result in results.values() for name in result.get("metrics", {})))
         units = {name for result in results.values() for name in result.get("in_units", {})}
-        yield from ("## Results", "", f"| data | samples | loss |{''.join(f' {name} |' for name in names)}")
+        titles = [f"{name} (target's unit)" if name in units else name for name in names]
+        loss = "loss (normalized values)" if units else "loss"
+        yield from ("## Results", "", f"| data | samples | {' | '.join([loss, *titles])} |")
         yield "| --- | --- | --- |" + " --- |" * len(names)
         for split, result in results.items():
             metrics = {**result.get("metrics", {}), **result.get("in_units", {})}
@@ -363,9 +365,6 @@ def _training(spec: NetSpec | TrainSpec, run: Path | None) -> Iterator[str]:
             cells = [f"{result.get('samples', 0):,}", _number(result.get("loss")), *values]
             yield f"| {SPLITS.get(split, split)} | {' | '.join(cells)} |"
         yield ""
-        if units:
-            listed = ", ".join(name for name in names if name in units)
-            yield from (f"In the unit of the data: {listed}. The loss is computed on normalized values.", "")
     yield f"The weights were saved after {counted(int(done.get('weights_step') or done['steps']), 'step')}."
     yield ""
 

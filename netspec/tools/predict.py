@@ -108,7 +108,7 @@ class PredictionStream:
     samples: int = 0
     """Number of samples so far."""
     columns: list[str] = field(default_factory=list)
-    """Names of the columns of answers, from the first batch on."""
+    """Names of the columns of answers, from the first batch on; last those that `keep` adds."""
     output_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Shapes of the outputs of a sample, from the first batch on."""
     non_finite: dict[str, list[int]] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class PredictionStream:
     def __iter__(self) -> Iterator[AnsweredBatch]:
         unknown_texts: list[str] = []
         for batch in self.batches:
-            self.columns = list(batch.columns)
+            self.columns = sorted(batch.columns, key=batch.texts.__contains__)
             self.output_shapes = {name: array.shape[1:] for name, array in batch.outputs.items()}
             for name, array in batch.outputs.items():
                 bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))

@@ -777,7 +777,7 @@ def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, tmp_path,
     assert expected.min() > 100  # in units of the data
     np.testing.assert_allclose(values, expected, rtol=1e-5)
     card = Path("deployed/README.md").read_text()
-    assert "In the unit of the data: mae. The loss is computed on normalized values." in card
+    assert "| data | samples | loss (normalized values) | mae (target's unit) |" in card
     mae = json.loads(Path("run/log.jsonl").read_text().splitlines()[-1])["test"]["in_units"]["mae"]
     assert f" {mae:.4f} |" in card
     rows = lines[:6]

@@ -523,6 +523,8 @@ def test_kept_columns_have_the_types_and_the_notation_of_their_table(netspec, tm
 
     header, first, last = predicted("new.csv", "out.csv").read_text().splitlines()
     assert header == "km;built;code;row;prediction"
+    summary = netspec("predict", "run", "--input", "new.csv", "--keep", "--output", "out.csv").out
+    assert summary == "2 samples: row, prediction, km, built, code in out.csv\n"
     assert re.fullmatch(r"1,50;2;a;1;-?\d+,\d+", first)
     assert re.fullmatch(r"2;3;;2;-?\d+,\d+", last)
     table = pq.read_table(predicted("new.csv", "out.parquet"))

@@ -13,9 +13,11 @@ NAN, INF = np.nan, np.inf
 @pytest.mark.parametrize(
     ("ours", "theirs", "message"),
     [
-        ([1.0, 2.0], [1.0, 2.5], "largest difference 0.5"),
+        ([0.5, 1.0], [0.5, 1.5], "largest difference 0.5"),
+        ([1.0, 2e5], [1.0, 200000.2], "largest difference 0.2 (relative 1e-06)"),
         ([NAN, INF, 2.0], [NAN, INF, 2.5],
-         "largest difference 0.5 of those that are finite; NaN or infinite alike on both sides: 2 of 3 numbers"),
+         ("largest difference 0.5 (relative 0.25) of those that are finite; "
+          "NaN or infinite alike on both sides: 2 of 3 numbers")),
         ([NAN, NAN], [NAN, NAN], "NaN or infinite alike on both sides: 2 of 2 numbers"),
         ([NAN, 1.0], [3.0, 1.0],
          "largest difference 0 of those that are finite; NaN on one side alone: 1 of 2 numbers"),

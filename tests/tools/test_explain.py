@@ -12,6 +12,7 @@ from PIL import Image
 
 import netspec
 from netspec.cli import main
+from netspec.cli.explain import _aligned
 from netspec.layers.vision.boxes import BoxSelection
 from netspec.tools.explained_value import explained_box
 from netspec.training.decoding import Decoder
@@ -193,6 +194,17 @@ def test_the_column_that_decides_is_the_most_important(tmp_path: Path, monkeypat
     by_column = {each.column: each.increase for each in importances}
     assert by_column["size"] > 10 * abs(by_column["noise"])
     assert importances == netspec.explain_columns(run.run_dir)
+
+
+@pytest.mark.parametrize(("values", "cells"), [
+    ([116947.4, -39053.21, 0.3], ["+116947", "-39053", "+0"]),
+    ([-1.5, 0.25], ["-1.50000", "+0.25000"]),
+    ([2.5e-4, 1e-5], ["+0.000250000", "+0.000010000"]),
+    ([0.0], ["+0"]),
+    ([float("nan"), 1.0], ["+nan", "+1"]),
+])  # fmt: skip
+def test_numbers_of_a_column_have_the_same_decimals(values: list[float], cells: list[str]) -> None:
+    assert _aligned(values, "+") == cells
 
 
 def test_rows_that_changed_since_the_training_are_a_warning(
