@@ -23,10 +23,10 @@ from netspec.graph.types import Precision
 from netspec.schema.specs.net import NetSpec
 from netspec.solvers.base import slot_label
 from netspec.solvers.sgd import SGD
-from netspec.tools.roofline import measure_roofline
+from netspec.tools.measuring.roofline import measure_roofline
 from netspec.tools.specs import load_spec
-from netspec.training.generation import LanguageModelGenerator, Sampling, TokenWindow
-from netspec.training.model import Model
+from netspec.training.generation.language_model import LanguageModelGenerator, Sampling, TokenWindow
+from netspec.training.inference.model import Model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -38,7 +38,7 @@ import netspec
 from benchmarks import report
 from benchmarks.alternate import BenchmarkError
 from netspec.exchange.formats.native import hdf5_file
-from netspec.tools.bit_comparison import compare_runs_bitwise
+from netspec.tools.reproducibility.bit_comparison import compare_runs_bitwise
 from netspec.training import loop, run_directory
 from netspec.training.events import LogFiles
 from netspec.training.run_directory import RunDir

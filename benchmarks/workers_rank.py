@@ -26,7 +26,7 @@ def netspec_step(*, sharded: bool) -> Subject:
     """Return netspec's step, by all_reduce or sharded_optimizer."""
     from benchmarks.netspec_subject import trained_by
     from netspec.distributed import join
-    from netspec.tools.overlap import exposed as waiting
+    from netspec.tools.measuring.overlap import exposed as waiting
 
     workers = join()
     program, inputs, solver_bytes = trained_by(NET, workers.size, workers.rank, sharded=sharded)

@@ -80,9 +80,14 @@ if TYPE_CHECKING:
     from netspec.errors import InputError as InputError
     from netspec.errors import NetspecError as NetspecError
     from netspec.errors import RunError as RunError
-    from netspec.tools.check import check as check
-    from netspec.tools.check import check_expectations as check_expectations
-    from netspec.tools.curves import plot as plot
+    from netspec.tools.checking.check import check as check
+    from netspec.tools.checking.check import check_expectations as check_expectations
+    from netspec.tools.checking.dry_run import dry_run as dry_run
+    from netspec.tools.checking.gradient_check import gradcheck as gradcheck
+    from netspec.tools.checking.overfit import overfit as overfit
+    from netspec.tools.comparing.curves import plot as plot
+    from netspec.tools.comparing.diff import diff as diff
+    from netspec.tools.comparing.runs import runs as runs
     from netspec.tools.data_report import inspect_data as inspect_data
     from netspec.tools.datasets import data_sources as data_sources
     from netspec.tools.datasets import datasets as datasets
@@ -90,93 +95,88 @@ if TYPE_CHECKING:
     from netspec.tools.datasets import unpack_dataset as unpack_dataset
     from netspec.tools.devices import devices as devices
     from netspec.tools.devices import verify_device as verify_device
-    from netspec.tools.diff import diff as diff
-    from netspec.tools.draw import draw as draw
-    from netspec.tools.dry_run import dry_run as dry_run
-    from netspec.tools.explain import explain_columns as explain_columns
-    from netspec.tools.explain import explain_image as explain_image
-    from netspec.tools.explain import explain_row as explain_row
-    from netspec.tools.explain import explain_sound as explain_sound
-    from netspec.tools.explain import explain_text as explain_text
-    from netspec.tools.export import convert as convert
-    from netspec.tools.export import export as export
+    from netspec.tools.drawing.draw import draw as draw
+    from netspec.tools.exporting.export import convert as convert
+    from netspec.tools.exporting.export import export as export
     from netspec.tools.finished_run import open_run as open_run
-    from netspec.tools.generate import generate as generate
-    from netspec.tools.generate import generate_stream as generate_stream
-    from netspec.tools.gradient_check import gradcheck as gradcheck
     from netspec.tools.import_model import import_model as import_model
+    from netspec.tools.inference.explain import explain_columns as explain_columns
+    from netspec.tools.inference.explain import explain_image as explain_image
+    from netspec.tools.inference.explain import explain_row as explain_row
+    from netspec.tools.inference.explain import explain_sound as explain_sound
+    from netspec.tools.inference.explain import explain_text as explain_text
+    from netspec.tools.inference.generate import generate as generate
+    from netspec.tools.inference.generate import generate_stream as generate_stream
+    from netspec.tools.inference.predict import predict as predict
+    from netspec.tools.inference.predict import predict_stream as predict_stream
+    from netspec.tools.inference.predict import test as test
     from netspec.tools.init import init as init
     from netspec.tools.json_schema import json_schema as json_schema
     from netspec.tools.learning_rate import find_learning_rate as find_learning_rate
+    from netspec.tools.measuring.profiling import profile as profile
+    from netspec.tools.measuring.timing import time as time
     from netspec.tools.model_inputs import load as load
-    from netspec.tools.overfit import overfit as overfit
-    from netspec.tools.plan import plan as plan
-    from netspec.tools.predict import predict as predict
-    from netspec.tools.predict import predict_stream as predict_stream
-    from netspec.tools.predict import test as test
-    from netspec.tools.profiling import profile as profile
-    from netspec.tools.replay import replay as replay
+    from netspec.tools.planning.plan import plan as plan
+    from netspec.tools.planning.scale import scale as scale
     from netspec.tools.report.board import board as board
     from netspec.tools.report.page import report as report
-    from netspec.tools.runs import runs as runs
-    from netspec.tools.scale import scale as scale
+    from netspec.tools.reproducibility.replay import replay as replay
+    from netspec.tools.reproducibility.verify_parallel import verify_parallel as verify_parallel
+    from netspec.tools.reproducibility.verify_resume import verify_resume as verify_resume
     from netspec.tools.search import search as search
     from netspec.tools.search.auto import auto_search as auto_search
     from netspec.tools.serving.server import serve as serve
-    from netspec.tools.timing import time as time
-    from netspec.tools.verify_parallel import verify_parallel as verify_parallel
-    from netspec.tools.verify_resume import verify_resume as verify_resume
     from netspec.tools.zoo import zoo as zoo
     from netspec.tools.zoo import zoo_model as zoo_model
     from netspec.training import train as train
     from netspec.training.callbacks.base import Callback as Callback
     from netspec.training.callbacks.base import CallbackSpec as CallbackSpec
-    from netspec.training.model import Model as Model
-    from netspec.training.onnx_backend import OnnxBackend as OnnxBackend
+    from netspec.training.inference.model import Model as Model
+    from netspec.training.inference.onnx_backend import OnnxBackend as OnnxBackend
     from netspec.training.run import Interrupted as Interrupted
     from netspec.training.run import Run as Run
 
 _NAMES = {
     "netspec": "__version__",
     "netspec.errors": "InputError NetspecError RunError",
-    "netspec.tools.check": "check check_expectations",
-    "netspec.tools.curves": "plot",
+    "netspec.tools.checking.check": "check check_expectations",
+    "netspec.tools.comparing.curves": "plot",
     "netspec.tools.data_report": "inspect_data",
     "netspec.tools.datasets": "data_sources datasets get_dataset unpack_dataset",
     "netspec.tools.devices": "devices verify_device",
-    "netspec.tools.diff": "diff",
-    "netspec.tools.draw": "draw",
-    "netspec.tools.dry_run": "dry_run",
-    "netspec.tools.explain": "explain_columns explain_image explain_row explain_sound explain_text",
-    "netspec.tools.export": "convert export",
+    "netspec.tools.comparing.diff": "diff",
+    "netspec.tools.drawing.draw": "draw",
+    "netspec.tools.checking.dry_run": "dry_run",
+    "netspec.tools.inference.explain": "explain_columns explain_image explain_row explain_sound explain_text",
+    "netspec.tools.exporting.export": "convert export",
     "netspec.tools.finished_run": "open_run",
-    "netspec.tools.generate": "generate generate_stream",
-    "netspec.tools.gradient_check": "gradcheck",
+    "netspec.tools.inference.generate": "generate generate_stream",
+    "netspec.tools.checking.gradient_check": "gradcheck",
     "netspec.tools.import_model": "import_model",
     "netspec.tools.init": "init",
     "netspec.tools.json_schema": "json_schema",
     "netspec.tools.learning_rate": "find_learning_rate",
     "netspec.tools.model_inputs": "load",
-    "netspec.tools.overfit": "overfit",
-    "netspec.tools.plan": "plan",
-    "netspec.tools.predict": "predict predict_stream test",
-    "netspec.tools.profiling": "profile",
-    "netspec.tools.replay": "replay",
+    "netspec.tools.checking.overfit": "overfit",
+    "netspec.tools.planning.plan": "plan",
+    "netspec.tools.inference.predict": "predict predict_stream test",
+    "netspec.tools.measuring.profiling": "profile",
+    "netspec.tools.reproducibility.replay": "replay",
     "netspec.tools.report.board": "board",
     "netspec.tools.report.page": "report",
-    "netspec.tools.runs": "runs",
-    "netspec.tools.scale": "scale",
+    "netspec.tools.comparing.runs": "runs",
+    "netspec.tools.planning.scale": "scale",
     "netspec.tools.search": "search",
     "netspec.tools.search.auto": "auto_search",
     "netspec.tools.serving.server": "serve",
-    "netspec.tools.timing": "time",
-    "netspec.tools.verify_parallel": "verify_parallel",
-    "netspec.tools.verify_resume": "verify_resume",
+    "netspec.tools.measuring.timing": "time",
+    "netspec.tools.reproducibility.verify_parallel": "verify_parallel",
+    "netspec.tools.reproducibility.verify_resume": "verify_resume",
     "netspec.tools.zoo": "zoo zoo_model",
     "netspec.training": "train",
     "netspec.training.callbacks.base": "Callback CallbackSpec",
-    "netspec.training.model": "Model",
-    "netspec.training.onnx_backend": "OnnxBackend",
+    "netspec.training.inference.model": "Model",
+    "netspec.training.inference.onnx_backend": "OnnxBackend",
     "netspec.training.run": "Interrupted Run",
 }
 """Names by the module that defines them, which is imported when one of them is first used."""

@@ -23,7 +23,7 @@ from netspec.cli.output import print_json
 from netspec.errors import InputError, Problem, counted
 
 if TYPE_CHECKING:
-    from netspec.training.expectation_checks import ExpectationResult
+    from netspec.training.diagnostics.expectation_checks import ExpectationResult
 
 app = command_app()
 Finding: TypeAlias = tuple[str, Problem]
@@ -75,7 +75,7 @@ def check(
     With --json, prints a list of objects with severity (error or warning), file, line, column, path, message, expected,
     got and hint; it is empty if nothing is wrong.
     """
-    from netspec.tools.check import check as check_spec
+    from netspec.tools.checking.check import check as check_spec
 
     files, overrides = files_and_overrides(specs)
     if not files:
@@ -133,7 +133,7 @@ def _print_notes(file: str, notes: Sequence[str], *, as_json: bool) -> None:
 
 def _run_steps(file: str, overrides: Sequence[str], device: str, *, quiet: bool) -> Iterator[ExpectationResult]:
     """Run steps of a training file; print and yield the result of each check."""
-    from netspec.tools.check import check_expectations
+    from netspec.tools.checking.check import check_expectations
 
     results = 0
     for result in check_expectations(file, overrides=overrides, device=device):

@@ -56,7 +56,7 @@ def convert(
     batch, given_shapes, given_values = batch_or_open(batch_size), shapes_of(shapes), values_of(values)
     path = writable(Path(target), "B")
     from netspec.cli.export import print_export
-    from netspec.tools.export import convert as convert_model
+    from netspec.tools.exporting.export import convert as convert_model
 
     result = convert_model(
         source, path, weights=weights, shapes=given_shapes, values=given_values, batch_size=batch, opset=opset

@@ -15,8 +15,8 @@ from netspec.cli.output import count, print_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from netspec.tools.diff import Difference
-    from netspec.tools.run_comparison import ValueComparison
+    from netspec.tools.comparing.diff import Difference
+    from netspec.tools.comparing.run_comparison import ValueComparison
 
 app = command_app()
 SHOWN = 30
@@ -51,7 +51,7 @@ def diff(
     the end, at their best, and at the same steps. A weights file without a net takes the net of the other side.
     """
     sizes, constants = shapes_of(shapes), values_of(values)
-    from netspec.tools.diff import diff as compare
+    from netspec.tools.comparing.diff import diff as compare
 
     difference = compare(before, after, seed=seed, shapes=sizes, values=constants)
     if as_json:
@@ -139,7 +139,7 @@ def _change(before: float | None, after: float | None) -> str:
 
 def _summary(difference: Difference) -> Iterator[str]:
     """Counts, differences of outputs, and whether anything differs."""
-    from netspec.tools.diff import SAMPLES
+    from netspec.tools.comparing.diff import SAMPLES
 
     fitting = sum(weight.loadable for weight in difference.weights)
     if difference.weights:

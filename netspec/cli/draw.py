@@ -42,8 +42,8 @@ def draw(
     A block, or a repetition of layers, is one box with its number of repetitions: the layers whose names begin with the
     same part before a slash. Without --output, prints a Mermaid code block, which GitHub renders.
     """
-    from netspec.tools.draw import draw as draw_net
-    from netspec.tools.draw import mermaid
+    from netspec.tools.drawing.draw import draw as draw_net
+    from netspec.tools.drawing.draw import mermaid
 
     if output is not None:
         writable(output, "--output")

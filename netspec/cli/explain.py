@@ -18,7 +18,7 @@ from netspec.errors import InputError, format_digits
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netspec.tools.explain import ColumnImportances, Explanation, ImageExplanation
+    from netspec.tools.inference.explain import ColumnImportances, Explanation, ImageExplanation
 
 app = command_app()
 MAX_PARTS = 50
@@ -78,7 +78,7 @@ def explain(
     if input_file is None and (target is not None or label is not None or row is not None):
         raise InputError("--output, --class and --row need --input", expected="--input with the path of a sample")
     spec, weights = find_weights(spec, weights)
-    from netspec.tools import explain as tool
+    from netspec.tools.inference import explain as tool
 
     if input_file is None:
         importances = tool.explain_columns(spec, split=split, weights=weights, device=device)
@@ -111,7 +111,7 @@ def _explanation(
     """Explain a sample by its kind. Raises `InputError` for options that this kind does not have."""
     from netspec.data.files import read_bytes
     from netspec.data.text.files import decoded
-    from netspec.tools import explain as tool
+    from netspec.tools.inference import explain as tool
 
     kind = tool.explained_kind(spec, input_file, weights)
     for option, value in (("row", row), ("split", split)):

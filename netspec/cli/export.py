@@ -27,7 +27,7 @@ from netspec.cli.output import count, note_transforms, print_json, size
 if TYPE_CHECKING:
     from netspec.exchange.formats.onnx.exporting import ExportReport
     from netspec.exchange.numeric_diff import Gap
-    from netspec.tools.export import ExportResult
+    from netspec.tools.exporting.export import ExportResult
 
 app = command_app()
 
@@ -86,8 +86,8 @@ def export(
     variance of the batch, and losses and new moving averages are outputs.
     """
     batch, target = batch_or_open(batch_size), Path(output_file)
-    from netspec.tools.export import export as export_net
-    from netspec.tools.model_card import is_folder
+    from netspec.tools.exporting.export import export as export_net
+    from netspec.tools.exporting.model_card import is_folder
 
     if not is_folder(target):
         writable(target, "--output")

@@ -26,7 +26,7 @@ def find_lr(
 ) -> None:
     """Run the test, and print the losses, a chart and the suggestion."""
     from netspec.tools.learning_rate import find_learning_rate
-    from netspec.training.charts import as_text
+    from netspec.training.plotting.charts import as_text
 
     result = find_learning_rate(spec, overrides=overrides, weights=weights, device=device, output=output)
     if as_json:

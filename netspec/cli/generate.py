@@ -59,7 +59,7 @@ def generate(
     """
     prompt = _read_standard_input() if prompt == "-" else prompt
     spec, weights = find_weights(spec, weights)
-    from netspec.tools.generate import text_stream
+    from netspec.tools.inference.generate import text_stream
 
     stream = text_stream(
         spec, prompt, tokens=tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, beams=beams,

@@ -44,7 +44,7 @@ def gradcheck(
 
     The exit status is 1 if a gradient is wrong.
     """
-    from netspec.tools.gradient_check import gradcheck as check_gradients
+    from netspec.tools.checking.gradient_check import gradcheck as check_gradients
 
     result = check_gradients(
         spec, overrides=overrides or [], weights=weights, batch_size=batch_size, elements=elements, tolerance=tolerance

@@ -12,7 +12,7 @@ ROWS = 10
 
 def overfit(spec: str, overrides: list[str], samples: int, *, weights: str | None, device: str, as_json: bool) -> int:
     """Run the test, and print the losses and the result; return the exit status."""
-    from netspec.tools.overfit import overfit as memorize
+    from netspec.tools.checking.overfit import overfit as memorize
 
     result = memorize(spec, samples, overrides=overrides, weights=weights, device=device)
     status = DONE if result.learned else FAILED

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from netspec.distributed.cost_model.comm_volume import CollectiveMessage
-    from netspec.tools.batch_limit import BatchLimit
-    from netspec.tools.gpu_plan import GpuCosts
-    from netspec.tools.gpu_worker_plan import GpuWorkers
-    from netspec.tools.plan import Costs, KernelUse, Plan, WorkerPlan
-    from netspec.tools.worker_plan import StageCost, WorkerMemory, WorkerTraffic
+    from netspec.tools.planning.batch_limit import BatchLimit
+    from netspec.tools.planning.gpu_plan import GpuCosts
+    from netspec.tools.planning.gpu_worker_plan import GpuWorkers
+    from netspec.tools.planning.plan import Costs, KernelUse, Plan, WorkerPlan
+    from netspec.tools.planning.worker_plan import StageCost, WorkerMemory, WorkerTraffic
 
 app = command_app()
 
@@ -69,7 +69,7 @@ def plan(
     --largest-batch plans more batch sizes, without recomputation, and compares them with the memory of this machine or,
     with --device, of the GPU. Batches in the loader and Python itself need some memory in addition.
     """
-    from netspec.tools.plan import plan as plan_spec
+    from netspec.tools.planning.plan import plan as plan_spec
 
     planned = plan_spec(
         spec, overrides=overrides or (), batch_size=batch_size, workers=workers, workers_per_host=workers_per_host,

@@ -48,9 +48,9 @@ def plot(
     data only to count the samples, if the length of the training is in epochs. ReduceLROnPlateau depends on the run, so
     the plot shows the rate without reductions.
     """
-    from netspec.tools.curves import plot as plot_charts
-    from netspec.tools.run_curves import AXES
-    from netspec.training.charts import as_text
+    from netspec.tools.comparing.curves import plot as plot_charts
+    from netspec.tools.comparing.run_curves import AXES
+    from netspec.training.plotting.charts import as_text
 
     if output is not None:
         writable(output, "--output", CHART_SUFFIXES)

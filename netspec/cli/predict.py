@@ -29,8 +29,8 @@ from netspec.cli.output import count, note_transforms, table
 from netspec.errors import InputError, and_more, counted, format_digits
 
 if TYPE_CHECKING:
-    from netspec.tools.predict import PredictionStream
-    from netspec.tools.prediction_files import AnsweredBatch
+    from netspec.tools.inference.predict import PredictionStream
+    from netspec.tools.inference.prediction_files import AnsweredBatch
 
 app = command_app()
 REDRAW_EVERY = 0.5
@@ -85,9 +85,9 @@ def predict(
     """
     check_batch(batch_size)
     check_batch(top, "--top")
+    from netspec.tools.inference.predict import predict_stream, refuse_overwriting
+    from netspec.tools.inference.prediction_files import check_output, is_folder
     from netspec.tools.model_inputs import is_model_file
-    from netspec.tools.predict import predict_stream, refuse_overwriting
-    from netspec.tools.prediction_files import check_output, is_folder
 
     target = None if output_file is None else Path(output_file)
     if target is not None:
@@ -142,7 +142,7 @@ def _source_of(inputs: list[str]) -> Any:
 
 
 def _write(stream: PredictionStream, target: Path) -> None:
-    from netspec.tools.prediction_files import write_answers
+    from netspec.tools.inference.prediction_files import write_answers
 
     with _progress(stream) as batches:
         write_answers(target, batches)
@@ -174,7 +174,7 @@ def _progress(stream: PredictionStream) -> Iterator[Iterator[AnsweredBatch]]:
 
 
 def _print(stream: PredictionStream, *, as_json: bool) -> None:
-    from netspec.tools.prediction_files import answer_json
+    from netspec.tools.inference.prediction_files import answer_json
 
     for number, batch in enumerate(_reported(stream)):
         if as_json:

@@ -16,7 +16,7 @@ from netspec.distributed import world
 from netspec.errors import InputError, counted
 
 if TYPE_CHECKING:
-    from netspec.tools.profiling import Profile
+    from netspec.tools.measuring.profiling import Profile
 
 ROWS = 10
 """Number of operations in the table."""
@@ -66,7 +66,7 @@ def profile(
     if workers is not None and to_start(workers):
         words = [spec, *(overrides or []), "--steps", str(steps), "--warmup", str(warmup), "--output", str(output)]
         return start(workers, ["profile", *words, "--device", device, *["--json"] * as_json])
-    from netspec.tools.profiling import profile as profile_spec
+    from netspec.tools.measuring.profiling import profile as profile_spec
 
     result = profile_spec(spec, overrides=overrides or (), output=output, steps=steps, warmup=warmup, device=device)
     if world().is_first:
@@ -78,7 +78,7 @@ def profile(
 
 
 def _show(profile: Profile, output: Path) -> None:
-    from netspec.tools.profiling import PARTS
+    from netspec.tools.measuring.profiling import PARTS
 
     several = f" on {count(profile.workers)} workers (times are those of the first)" if profile.workers > 1 else ""
     print(

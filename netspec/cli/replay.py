@@ -42,7 +42,7 @@ def replay(
     The exit status is 1 if results differ although machine, versions, threads and device are those of the run, and the
     kernels are deterministic.
     """
-    from netspec.tools.replay import replay as replay_step
+    from netspec.tools.reproducibility.replay import replay as replay_step
 
     result = replay_step(capsule, device=device)
     status = DONE if result.identical or result.differences or not result.deterministic else FAILED

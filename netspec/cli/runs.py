@@ -17,7 +17,7 @@ from netspec.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from netspec.tools.runs import RunSummary
+    from netspec.tools.comparing.runs import RunSummary
 
 app = command_app()
 LONG = 24
@@ -50,8 +50,8 @@ def runs(
     """
     if as_csv and as_json:
         raise InputError("--csv and --json cannot be combined")
-    from netspec.tools.runs import runs as list_runs
-    from netspec.tools.runs import runs_by_net
+    from netspec.tools.comparing.runs import runs as list_runs
+    from netspec.tools.comparing.runs import runs_by_net
 
     if as_json or as_csv:
         listed = list_runs(folder, sort=sort, reverse=reverse)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from netspec.distributed.cost_model.strategies import StepPrediction
-    from netspec.tools.scale import ScalingReport
+    from netspec.tools.planning.scale import ScalingReport
 
 app = command_app()
 WorkerCounts: TypeAlias = Annotated[
@@ -88,7 +88,7 @@ def scale(
     if output is not None:
         writable(output, "--output", ".svg")
     from netspec.distributed.cost_model.networks import parse_seconds
-    from netspec.tools.scale import scale as scale_spec
+    from netspec.tools.planning.scale import scale as scale_spec
 
     samples, per_worker = _batch_size(batch_size)
     report = scale_spec(

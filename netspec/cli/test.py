@@ -54,7 +54,7 @@ def evaluate(
     if output_folder is not None and Path(output_folder).suffix and not Path(output_folder).is_dir():
         raise InputError("--output names a file", expected="a folder for metrics.json and others", got=output_folder)
     spec, weights = find_weights(spec, weights)
-    from netspec.tools.predict import test
+    from netspec.tools.inference.predict import test
 
     evaluation = test(
         spec, weights=weights, overrides=overrides or (), device=device, split=split, report=report,
@@ -91,7 +91,7 @@ def evaluate(
 
 def _print_values(name: str, values: TableRow | Mapping[str, TableRow]) -> None:
     """Numbers by their names, or a table."""
-    from netspec.tools.evaluation_files import AXES, is_confusion_matrix
+    from netspec.tools.inference.evaluation_files import AXES, is_confusion_matrix
 
     rows: dict[str, dict[str, float]] = {}
     for row, value in values.items():

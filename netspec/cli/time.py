@@ -16,8 +16,8 @@ from netspec.distributed import world
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from netspec.tools.overlap import Overlap
-    from netspec.tools.timing import Cost, NodeTime, Timing
+    from netspec.tools.measuring.overlap import Overlap
+    from netspec.tools.measuring.timing import Cost, NodeTime, Timing
 
 app = command_app()
 
@@ -62,8 +62,8 @@ def time(
     With --workers, or in an MPI job, also times the step without communication and the communication alone: how long
     the step waits for each message, and how much of the communication it hides.
     """
-    from netspec.tools.timing import batch_size_of, check_timed_workers
-    from netspec.tools.timing import time as time_spec
+    from netspec.tools.measuring.timing import batch_size_of, check_timed_workers
+    from netspec.tools.measuring.timing import time as time_spec
 
     check_batch(batch_size)
     check_batch(steps, "--steps")

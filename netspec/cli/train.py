@@ -17,7 +17,7 @@ from netspec.cli.workers import start, to_start
 from netspec.errors import InputError, command, counted
 
 if TYPE_CHECKING:
-    from netspec.tools.dry_run import DryRun
+    from netspec.tools.checking.dry_run import DryRun
     from netspec.training.run import Interrupted, Run
 
 app = command_app()
@@ -160,7 +160,7 @@ def _train(
 def _dry_run(spec: str, changes: list[str], workers: int | None, weights: str | None, *, as_json: bool) -> int:
     """Say what the training would be; of processes that a launcher of MPI has started, the first one does."""
     from netspec.backends.launcher_env import launcher_rank, launcher_size
-    from netspec.tools.dry_run import dry_run
+    from netspec.tools.checking.dry_run import dry_run
 
     result = dry_run(spec, overrides=changes, workers=workers or launcher_size() or 1, weights=weights)
     if not launcher_rank():

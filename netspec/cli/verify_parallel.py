@@ -12,7 +12,7 @@ from netspec.cli.options import Json, Overrides, Training
 from netspec.cli.output import print_json, table
 
 if TYPE_CHECKING:
-    from netspec.tools.verify_parallel import VerifiedRun
+    from netspec.tools.reproducibility.verify_parallel import VerifiedRun
 
 app = command_app()
 
@@ -35,7 +35,7 @@ def verify_parallel(
     whatever strategy the file selects, and compares all weights and all states of solver and layers. Exits with
     status 1 if any bit differs. Leaves no files behind.
     """
-    from netspec.tools.verify_parallel import verify_parallel as verify
+    from netspec.tools.reproducibility.verify_parallel import verify_parallel as verify
 
     check = verify(spec, overrides=overrides or (), workers=workers, steps=steps)
     if as_json:

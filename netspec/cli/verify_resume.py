@@ -13,7 +13,7 @@ from netspec.cli.output import print_json, table
 from netspec.errors import and_more, counted
 
 if TYPE_CHECKING:
-    from netspec.tools.verify_resume import Kill, ResumeCheck
+    from netspec.tools.reproducibility.verify_resume import Kill, ResumeCheck
 
 app = command_app()
 MAX_LISTED = 10
@@ -46,7 +46,7 @@ def verify_resume(
     metrics in the log. Stages share the steps. With several workers, kills alternate between all of them and one. Exits
     with status 1 if any bit differs. Leaves no files behind.
     """
-    from netspec.tools.verify_resume import verify_resume as verify
+    from netspec.tools.reproducibility.verify_resume import verify_resume as verify
 
     check = verify(spec, overrides=overrides or (), steps=steps, kills=kills, workers=workers, device=device, seed=seed)
     if as_json:

@@ -27,7 +27,7 @@ from netspec.distributed.communicators.base import packed_bytes
 from netspec.distributed.cost_model.comm_volume import CollectiveMessage, all_gather_exchanges, stop_vote
 from netspec.distributed.cost_model.networks import Cluster
 from netspec.schema.specs.train import TrainSpec
-from netspec.training.call_record import CallRecord
+from netspec.training.diagnostics.call_record import CallRecord
 from netspec.training.stepper import PartialStep, Stepper, moving_averages
 
 if TYPE_CHECKING:

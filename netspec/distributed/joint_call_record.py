@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from netspec.backends.failures import NonFiniteLoss
 from netspec.backends.program import Program
 from netspec.compile import Compiler
-from netspec.training.call_record import MAX_INPUT_BYTES, CallRecord, ProgramCall
+from netspec.training.diagnostics.call_record import MAX_INPUT_BYTES, CallRecord, ProgramCall
 
 if TYPE_CHECKING:
     from netspec.distributed import Communicator

@@ -19,7 +19,7 @@ from netspec.distributed.sharded_states import ShardedStates
 from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.strategies.parameter_server import ParameterServer
 from netspec.distributed.world import acting_as
-from netspec.training.call_record import CallRecord
+from netspec.training.diagnostics.call_record import CallRecord
 from netspec.training.stepper import PartialStep, Stepper
 
 if TYPE_CHECKING:

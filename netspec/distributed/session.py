@@ -51,8 +51,8 @@ from netspec.distributed.worker_checks import check_workers
 from netspec.distributed.world import announce_failure, join, set_timeouts
 from netspec.errors import InputError, Location, Problem, RunError
 from netspec.graph.types import Precision
-from netspec.training.call_record import CallRecord
 from netspec.training.checkpoint_resharding import mean_state
+from netspec.training.diagnostics.call_record import CallRecord
 from netspec.training.environment import threads
 from netspec.training.session import GatheredStates, NonFiniteOrigin, StateLayout
 from netspec.training.signals import Signals

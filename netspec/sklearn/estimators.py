@@ -23,10 +23,10 @@ from netspec.schema.yaml.tree import Map
 from netspec.sklearn.nets import NetParts, check_classes, class_targets, classifier_net, regressor_net, value_targets
 from netspec.tools.model_inputs import find_in_folder
 from netspec.tools.specs import load_train
-from netspec.training.decoding import decoders_of
 from netspec.training.events import Event, format_event
-from netspec.training.model import Model, assign_arrays
-from netspec.training.model import load as load_model
+from netspec.training.inference.decoding import decoders_of
+from netspec.training.inference.model import Model, assign_arrays
+from netspec.training.inference.model import load as load_model
 from netspec.training.run import run
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from netspec.compile import Compiler, ProgramKind
 from netspec.errors import InputError, listing
 from netspec.schema.specs.links import Links, resolve_names
 from netspec.schema.specs.net import InputSpec, NetSpec
-from netspec.training.decoding import decoders_of
+from netspec.training.inference.decoding import decoders_of
 from netspec.training.preprocessing import PreprocessingRecord
 
 if TYPE_CHECKING:

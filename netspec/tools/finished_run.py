@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from netspec.errors import InputError, near_path
-from netspec.tools.runs import state_of
+from netspec.tools.comparing.runs import state_of
 from netspec.training.evaluation import Evaluation
 from netspec.training.events import done_event, read_ends
 from netspec.training.run import Run

@@ -22,10 +22,10 @@ from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.load import load_net
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.schema.yaml.tree import Map
-from netspec.tools.diff import compare_models
+from netspec.tools.comparing.diff import compare_models
 from netspec.tools.model_inputs import import_options, open_any
 from netspec.tools.specs import load_spec, load_train
-from netspec.training.model import Model, assign_arrays, count_elements, load
+from netspec.training.inference.model import Model, assign_arrays, count_elements, load
 
 NET, WEIGHTS, TRAIN, CHECKPOINT = "net.yaml", "weights.h5", "train.yaml", "checkpoint.h5"
 """Files of the folder that an import writes."""

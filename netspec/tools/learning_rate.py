@@ -28,10 +28,10 @@ from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant
 from netspec.tools.specs import load_train
-from netspec.training.chart_drawing import write_charts
-from netspec.training.charts import AxisScale, Chart, Curve
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.training.plotting.chart_drawing import write_charts
+from netspec.training.plotting.charts import AxisScale, Chart, Curve
 from netspec.training.progress import Progress
 from netspec.training.resume import StartingPoint
 from netspec.training.run import set_first_values

@@ -20,10 +20,10 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.reader import parse_yaml, read_yaml
 from netspec.schema.yaml.tree import Map
-from netspec.tools.runs import newer_run
+from netspec.tools.comparing.runs import newer_run
 from netspec.tools.specs import load_spec, net_of, precision_of
-from netspec.training.model import Model, assign_arrays
-from netspec.training.model import load as load_model
+from netspec.training.inference.model import Model, assign_arrays
+from netspec.training.inference.model import load as load_model
 from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.run_directory import RunDir, run_of
 

@@ -15,16 +15,16 @@ from netspec.data.sources.known import KnownSource
 from netspec.errors import InputError, NetspecError
 from netspec.schema.specs.card import CardSpec, Count, RecordedResult
 from netspec.schema.specs.data import SplitFields
-from netspec.tools.check import check
-from netspec.tools.diff import compare_models
-from netspec.tools.export import export_model
+from netspec.tools.checking.check import check
+from netspec.tools.comparing.diff import compare_models
+from netspec.tools.exporting.export import export_model
+from netspec.tools.inference.predict import test
 from netspec.tools.model_inputs import open_any
-from netspec.tools.plan import plan
-from netspec.tools.predict import test
+from netspec.tools.planning.plan import plan
 from netspec.tools.specs import load_train
 from netspec.tools.zoo import ZooModel
 from netspec.training.evaluation import Evaluation
-from netspec.training.model import load
+from netspec.training.inference.model import load
 from netspec.training.preprocessing import PreprocessingRecord
 
 TOLERANCE = 1e-4

@@ -28,10 +28,10 @@ from netspec.schema.specs.links import Links, resolve_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.class_weights import with_class_weights
-from netspec.training.decoding import box_selection
 from netspec.training.events import MAX_EXAMPLES, SPLITS
-from netspec.training.inputs import input_ranges
-from netspec.training.model import load_weights
+from netspec.training.inference.decoding import box_selection
+from netspec.training.inference.inputs import input_ranges
+from netspec.training.inference.model import load_weights
 from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.samples import with_samples
 from netspec.training.session import LOCAL, Session

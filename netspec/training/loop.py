@@ -26,15 +26,21 @@ from netspec.graph.fused import node_scopes
 from netspec.schema.specs.monitor import monitored_value
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
-from netspec.training.call_record import FailedCall
 from netspec.training.callbacks.base import Callback
 from netspec.training.callbacks.log import StepLog
 from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalTest, FinalWeights
-from netspec.training.capsule import SingleCall, on_one_worker, save_capsule
+from netspec.training.diagnostics.call_record import FailedCall
+from netspec.training.diagnostics.capsule import SingleCall, on_one_worker, save_capsule
+from netspec.training.diagnostics.non_finite import (
+    NonFiniteReport,
+    bad_operation,
+    failure_text,
+    likely_fix,
+    operand_notes,
+)
 from netspec.training.evaluation import Evaluation, evaluate, swapped_weights
 from netspec.training.events import MAX_EXAMPLES, Clock, data_name
-from netspec.training.model import Parameters
-from netspec.training.non_finite import NonFiniteReport, bad_operation, failure_text, likely_fix, operand_notes
+from netspec.training.inference.model import Parameters
 from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.progress import PendingStep, Progress
 from netspec.training.run_directory import RunDir

@@ -11,10 +11,10 @@ from typing import Any
 
 from netspec.compile import Compiler, ProgramKind
 from netspec.compile.layer_costs import layer_costs
-from netspec.training.chart_drawing import as_svg
-from netspec.training.charts import Chart, Curve
 from netspec.training.evaluation import Evaluation
 from netspec.training.events import SPLITS, Event, format_event, values_of
+from netspec.training.plotting.chart_drawing import as_svg
+from netspec.training.plotting.charts import Chart, Curve
 
 REDRAW_EVERY = 0.3
 """Seconds between two updates of the progress, so that it does not slow down the training."""

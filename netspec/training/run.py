@@ -25,16 +25,16 @@ from netspec.training.adaptation import adapt
 from netspec.training.callbacks.base import Callback, CallbackSpec
 from netspec.training.callbacks.early_stopping import EarlyStopping
 from netspec.training.callbacks.log import EventListener
-from netspec.training.causality_warnings import causality_warnings
-from netspec.training.class_count_warnings import class_count_warnings
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.training.diagnostics.causality_warnings import causality_warnings
+from netspec.training.diagnostics.class_count_warnings import class_count_warnings
 from netspec.training.environment import machine, threads, versions
 from netspec.training.evaluation import Evaluation, open_evaluation_loader
 from netspec.training.events import Event, Listener, LogFiles, data_name, describe_best, duration, read_log
+from netspec.training.inference.model import count_elements, load_weights
 from netspec.training.lockstep import Lockstep
 from netspec.training.loop import TrainingLoop
-from netspec.training.model import count_elements, load_weights
 from netspec.training.progress import Progress
 from netspec.training.resume import StartingPoint, restore_run, resume_command, start_from_checkpoint
 from netspec.training.run_directory import RunDir, find_run, open_run_dir, run_of

@@ -17,7 +17,7 @@ from netspec.backends.launcher_env import is_launched_job
 from netspec.backends.process_group import world
 from netspec.data.sharding import Share
 from netspec.errors import Location, RunError
-from netspec.training.call_record import CallRecord
+from netspec.training.diagnostics.call_record import CallRecord
 from netspec.training.stepper import Stepper
 
 if TYPE_CHECKING:

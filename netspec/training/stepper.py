@@ -31,7 +31,7 @@ from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.lbfgs import LBFGS, partial_step_problem
-from netspec.training.call_record import CallRecord, ProgramCall
+from netspec.training.diagnostics.call_record import CallRecord, ProgramCall
 from netspec.training.lbfgs import LbfgsMinimizer
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netspec.errors import InputError, Problem
-from netspec.tools.check import check as check_spec
+from netspec.tools.checking.check import check as check_spec
 from tests.bad_specs.mutations import changed_text, changed_tree
 
 ZOO = Path(__file__).parents[2] / "model_zoo" / "lenet_mnist"

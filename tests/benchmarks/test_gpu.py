@@ -14,7 +14,7 @@ from benchmarks.bench_gpu import ROWS, Row
 from benchmarks.catalogue import NETS
 from benchmarks.gpu_subject import answer
 from netspec.backends.cuda import launch
-from netspec.tools.roofline import Roofline
+from netspec.tools.measuring.roofline import Roofline
 from tests.backends.cuda.compile import Collector
 from tests.backends.cuda.fake import Machine
 

@@ -10,8 +10,8 @@ import pytest
 from netspec.exchange.formats.native.hdf5 import read_checkpoint
 from netspec.exchange.formats.registry import FORMATS
 from netspec.exchange.numeric_diff import Gap, OutputComparison
-from netspec.tools import export
-from netspec.training.model import load
+from netspec.tools.exporting import export
+from netspec.training.inference.model import load
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.npz", "model.safetensors", "other.h5"])

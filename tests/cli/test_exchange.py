@@ -13,7 +13,7 @@ import pytest
 from netspec.exchange.formats.native.safetensors import write_safetensors
 from netspec.exchange.formats.pytorch.state_dicts import to_state_dict
 from netspec.schema.language.provenance import spec_sha256
-from netspec.training.model import load
+from netspec.training.inference.model import load
 from tests.exchange.formats.keras.recorded import FILES
 from tests.peers.keras_nets import batch
 from tests.peers.recordings import load_answers

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from netspec.cli import main
-from netspec.training import step_checks
+from netspec.training.diagnostics import step_checks
 
 NET = """\
 netspec: 1

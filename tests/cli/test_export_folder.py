@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from netspec.tools.model_script import _identifier
-from netspec.tools.predict import predict
+from netspec.tools.exporting.model_script import _identifier
+from netspec.tools.inference.predict import predict
 from tests.cli.conftest import Netspec
 
 PHOTOS = """

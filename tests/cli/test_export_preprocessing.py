@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from netspec.schema.load import load_train
+from netspec.tools.inference.predict import predict
 from netspec.tools.model_inputs import load
-from netspec.tools.predict import predict
-from netspec.training.predict_files import input_arrays
+from netspec.training.inference.predict_files import input_arrays
 from tests.cli.conftest import Netspec, Outcome
 
 IMAGES = """

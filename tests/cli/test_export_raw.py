@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from netspec.tools.deployed_model import deployed_model
-from netspec.tools.predict import predict, spec_and_model
+from netspec.tools.exporting.deployed_model import deployed_model
+from netspec.tools.inference.predict import predict, spec_and_model
 from tests.cli.conftest import Netspec, Outcome
 
 STEP = 0.002

@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from netspec.tools.predict import predict
+from netspec.tools.inference.predict import predict
 from tests.cli.conftest import Netspec
 
 TONES = """

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from netspec.tools.generate import generate
-from netspec.tools.predict import predict
+from netspec.tools.inference.generate import generate
+from netspec.tools.inference.predict import predict
 from tests.cli.conftest import Netspec
 
 pytestmark = pytest.mark.filterwarnings("ignore:the prompt has")

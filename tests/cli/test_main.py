@@ -302,7 +302,7 @@ def test_help_loads_nothing_that_takes_long():
 def test_a_command_loads_no_other(work):
     code = "import sys; from netspec.cli import main; main(['check', 'net.yaml']); print(*sorted(sys.modules))"
     loaded = set(python("-c", code, cwd=work).stdout.split())
-    assert "netspec.tools.check" in loaded
+    assert "netspec.tools.checking.check" in loaded
     assert not loaded & {"netspec.cli.train", "netspec.training", "numpy", "rich", "h5py", "onnx", "onnxruntime"}
     behind = {
         "netspec.compile.compiler",

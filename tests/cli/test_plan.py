@@ -287,7 +287,7 @@ def test_memory_that_is_not_there_is_reported(netspec, monkeypatch):
 @pytest.mark.parametrize("words", [[], ["train.accumulate=2"]])
 @pytest.mark.slow
 def test_the_largest_batch_of_this_machine(netspec, work, monkeypatch, words):
-    monkeypatch.setattr("netspec.tools.batch_limit.machine_memory", lambda: 2**20)
+    monkeypatch.setattr("netspec.tools.planning.batch_limit.machine_memory", lambda: 2**20)
     limit = netspec("plan", "train.yaml", *words, "--largest-batch", "--json").json["largest_batch"]
     assert (limit["memory_bytes"], limit["memory_of"]) == (2**20, "this machine")
     assert limit["program"] == ("accumulate" if words else "train")
@@ -307,10 +307,10 @@ def test_the_largest_batch_of_this_machine(netspec, work, monkeypatch, words):
 
 
 def test_no_batch_fits_into_too_little_memory(netspec, work, monkeypatch):
-    monkeypatch.setattr("netspec.tools.batch_limit.machine_memory", lambda: 100)
+    monkeypatch.setattr("netspec.tools.planning.batch_limit.machine_memory", lambda: 100)
     assert "not even one sample fits (train needs " in netspec("plan", "train.yaml", "--largest-batch").out
     assert netspec("plan", "train.yaml", "--largest-batch", "--json").json["largest_batch"]["samples"] is None
-    monkeypatch.setattr("netspec.tools.batch_limit.machine_memory", lambda: None)
+    monkeypatch.setattr("netspec.tools.planning.batch_limit.machine_memory", lambda: None)
     result = netspec("plan", "train.yaml", "--largest-batch")
     assert (result.status, "the system does not report its memory" in result.err) == (1, True)
 

@@ -15,7 +15,7 @@ from netspec.graph.cost_model import DEFAULT_CORE, machine_model
 from netspec.graph.types import DType, Precision
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
-from netspec.tools.plan import costs
+from netspec.tools.planning.plan import costs
 from netspec.tools.specs import load_spec, precision_of
 from tests.cli.conftest import Netspec
 

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 import pytest
 from PIL import Image
 
-from netspec.tools.run_curves import short_names
-from netspec.training.chart_drawing import BOTTOM, HEIGHT, RIGHT, WIDTH, as_svg
-from netspec.training.charts import AxisScale, Chart, Curve, as_text, number, ticks
+from netspec.tools.comparing.run_curves import short_names
+from netspec.training.plotting.chart_drawing import BOTTOM, HEIGHT, RIGHT, WIDTH, as_svg
+from netspec.training.plotting.charts import AxisScale, Chart, Curve, as_text, number, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 COSINE = "solver.learning_rate={type: CosineDecay, initial: 0.1}"

@@ -21,7 +21,7 @@ from netspec.backends.device import Device
 from netspec.backends.device_registry import open_device
 from netspec.errors import InputError
 from netspec.exchange.formats.native.npz import write_npz
-from netspec.training.model import load
+from netspec.training.inference.model import load
 
 
 def predict(

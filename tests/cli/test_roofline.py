@@ -9,7 +9,7 @@ from typing import Any
 from netspec.backends.device_registry import CpuDevice
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
-from netspec.tools.roofline import _copy
+from netspec.tools.measuring.roofline import _copy
 
 
 class OfAStream(CpuDevice):

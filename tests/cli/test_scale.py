@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from netspec.distributed.cost_model.strategies import STRATEGIES
-from netspec.tools import roofline, scale, timing
+from netspec.tools.measuring import roofline, timing
+from netspec.tools.planning import scale
 
 GIVEN = "--step-time", "80ms", "--network", "ethernet-10g"
 

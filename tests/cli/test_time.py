@@ -9,8 +9,8 @@ from netspec.compile import LEARNING_RATE, STEP, Compiler, ProgramKind
 from netspec.graph.ops.random import RNG_INPUT
 from netspec.schema.load import load_train
 from netspec.solvers.base import SolverSpec
-from netspec.tools import roofline
-from netspec.tools.roofline import Roofline, measure_roofline
+from netspec.tools.measuring import roofline
+from netspec.tools.measuring.roofline import Roofline, measure_roofline
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from rich.progress import Progress
 
 from netspec.cli import progress
 from netspec.training.events import Event
-from netspec.training.model import load
+from netspec.training.inference.model import load
 from netspec.training.run import Interrupted
 
 

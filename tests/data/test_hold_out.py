@@ -23,7 +23,7 @@ from netspec.data.transforms.mixing import Mixing
 from netspec.errors import InputError
 from netspec.schema.load import load_train
 from netspec.schema.specs.data import TRANSFORMS, DataSpec
-from netspec.tools.check_training import DeclaredDataset
+from netspec.tools.checking.check_training import DeclaredDataset
 from tests.data.conftest import split_of
 from tests.data.test_lmdb import datum, noise, write
 from tests.data.test_riff import encoded, form, wav

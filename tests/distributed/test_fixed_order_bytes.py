@@ -13,7 +13,7 @@ from netspec.distributed.fixed_order_step import partial_sums_of
 from netspec.distributed.session import WorkerSession
 from netspec.distributed.strategies.base import Strategy
 from netspec.schema.load import load_train
-from netspec.tools.worker_plan import SimulatedCommunicator
+from netspec.tools.planning.worker_plan import SimulatedCommunicator
 from netspec.training.compiler import training_compiler
 from netspec.training.stepper import moving_averages
 from tests.training.conftest import points, spec

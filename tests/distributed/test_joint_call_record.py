@@ -20,8 +20,8 @@ from netspec.distributed.joint_call_record import JointCallRecord, calls_between
 from netspec.exchange.formats.native.hdf5 import read_capsule, read_checkpoint
 from netspec.schema.load import load_train
 from netspec.solvers.base import SolverSpec
-from netspec.training.call_record import ProgramCall
 from netspec.training.compiler import open_training_loader
+from netspec.training.diagnostics.call_record import ProgramCall
 from netspec.training.stepper import Stepper, run_steps, scheduled_rates
 from tests.distributed.conftest import trainings
 from tests.training.test_capsule import BAD_SAMPLE, NET

@@ -26,10 +26,10 @@ from netspec.distributed.worker_checks import check_workers
 from netspec.distributed.world import acting_as
 from netspec.errors import InputError
 from netspec.schema.load import load_train
-from netspec.tools.dry_run import dry_run
-from netspec.tools.overlap import time_workers
-from netspec.tools.scale import as_trained, layers_of
-from netspec.tools.worker_plan import SimulatedCommunicator, worker_traffic
+from netspec.tools.checking.dry_run import dry_run
+from netspec.tools.measuring.overlap import time_workers
+from netspec.tools.planning.scale import as_trained, layers_of
+from netspec.tools.planning.worker_plan import SimulatedCommunicator, worker_traffic
 from tests.training.conftest import points, spec
 
 __all__ = ["points", "spec"]

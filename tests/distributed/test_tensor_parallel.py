@@ -17,8 +17,8 @@ from netspec.distributed.session import WorkerSession
 from netspec.distributed.strategies.base import Strategy
 from netspec.errors import SpecError
 from netspec.schema.load import load_train
-from netspec.tools.scale import as_trained, layers_of
-from netspec.tools.worker_plan import SimulatedCommunicator, worker_traffic
+from netspec.tools.planning.scale import as_trained, layers_of
+from netspec.tools.planning.worker_plan import SimulatedCommunicator, worker_traffic
 from netspec.training.compiler import training_compiler
 
 LAYERS: list[dict[str, Any]] = [

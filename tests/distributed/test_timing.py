@@ -11,7 +11,7 @@ import pytest
 
 from netspec.cli import main
 from netspec.cli.time import _print_overlap
-from netspec.tools.overlap import MessageWait, Overlap
+from netspec.tools.measuring.overlap import MessageWait, Overlap
 from tests.distributed.test_training_jobs import spec
 from tests.tools.test_profiling import check_trace
 

@@ -17,8 +17,8 @@ from netspec.distributed.launcher.mpi_discovery import find_mpiexec
 from netspec.distributed.strategies.all_reduce import AllReduce
 from netspec.distributed.worker_checks import check_workers
 from netspec.schema.load import load_train
-from netspec.tools.bit_comparison import compare_states
-from netspec.tools.verify_parallel import short_training, unverified_settings, verified_strategy
+from netspec.tools.reproducibility.bit_comparison import compare_states
+from netspec.tools.reproducibility.verify_parallel import short_training, unverified_settings, verified_strategy
 from tests.distributed.test_training import folder, training
 
 pytestmark = pytest.mark.slow

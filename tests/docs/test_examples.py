@@ -20,7 +20,7 @@ from netspec.cli import main
 from netspec.cli.app import app_of
 from netspec.cli.options import files_and_overrides
 from netspec.schema.bundled import is_in_zoo, model_path, zoo_root
-from netspec.tools.check import check
+from netspec.tools.checking.check import check
 from tests.docs.examples import PAGES, ROOT, TRAIN_KEYS, Example, commands, examples, here_documents
 
 DATA_PAGES = [

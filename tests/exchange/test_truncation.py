@@ -22,8 +22,8 @@ from netspec.exchange.truncation import truncated
 from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.load import load_net
 from netspec.schema.yaml.reader import parse_yaml
-from netspec.tools.export import write_model
-from netspec.training.model import Model, load
+from netspec.tools.exporting.export import write_model
+from netspec.training.inference.model import Model, load
 from tests.exchange.formats.keras.recorded import FILES as PEER_FILES
 from tests.exchange.formats.keras.written import archive, layer, old_file, sequential
 from tests.exchange.formats.onnx.test_real_models import OPEN

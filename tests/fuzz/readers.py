@@ -73,13 +73,13 @@ class Reader:
 def model() -> Any:
     """The net in the model files."""
     from netspec.schema.load import load_net
-    from netspec.training.model import load
+    from netspec.training.inference.model import load
 
     return load(load_net(NET))
 
 
 def write_model(folder: Path, suffix: str) -> None:
-    from netspec.tools.export import write_model
+    from netspec.tools.exporting.export import write_model
 
     write_model(model(), model().spec, folder / f"model{suffix}", model().preprocessing)
 
@@ -111,7 +111,7 @@ def load_weights(path: Path) -> Any:
 def loaded() -> Any:
     """The net into which weights are loaded."""
     from netspec.schema.load import load_net
-    from netspec.training.model import load
+    from netspec.training.inference.model import load
 
     return load(load_net(NET), device="reference")
 
@@ -122,7 +122,7 @@ def import_net(path: Path) -> Any:
     from netspec.exchange.importing import import_model
     from netspec.schema.load import load_net
     from netspec.schema.yaml.reader import parse_yaml
-    from netspec.training.model import assign_arrays, load
+    from netspec.training.inference.model import assign_arrays, load
 
     imported = import_model(path)
     net = load(load_net(parse_yaml(imported.net, str(path))), device="reference")

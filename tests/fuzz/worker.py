@@ -143,7 +143,7 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
 def main(seed: int) -> None:
     """Answer requests until there are no more."""
     import netspec.data
-    import netspec.training.model  # noqa: F401  # import everything before memory is limited
+    import netspec.training.inference.model  # noqa: F401  # import everything before memory is limited
 
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))

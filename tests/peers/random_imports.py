@@ -23,7 +23,7 @@ from netspec.exchange.match_weights import match_weights, renamed
 from netspec.schema.load import load_net, load_train
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.tools.import_model import with_valid_training
-from netspec.training.model import Model, assign_arrays, load
+from netspec.training.inference.model import Model, assign_arrays, load
 from tests.peers.random_training import ACCURACIES, batch
 
 TOLERANCE = {"rtol": 2e-3, "atol": 2e-4}

@@ -24,7 +24,7 @@ import netspec.layers
 import netspec.solvers  # noqa: F401  registers the solvers
 from netspec.errors import InputError
 from netspec.schema.specs.kinds import SOLVERS
-from netspec.tools.plan import costs
+from netspec.tools.planning.plan import costs
 from netspec.tools.verification.cases import SampleCase, cases
 from tests.exchange.nets import Net
 

@@ -14,8 +14,8 @@ from PIL import Image
 import netspec
 from netspec.errors import InputError, Problem
 from netspec.schema.specs.train import TrainSpec
-from netspec.tools.check_data import DataSurvey
-from netspec.tools.check_data import survey_data as survey_sections
+from netspec.tools.checking.check_data import DataSurvey
+from netspec.tools.checking.check_data import survey_data as survey_sections
 from netspec.tools.specs import load_train
 from tests.data.conftest import split_of
 

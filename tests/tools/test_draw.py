@@ -12,12 +12,12 @@ from PIL import Image
 import netspec
 from netspec.schema.load import load_net
 from netspec.schema.yaml.reader import parse_yaml
-from netspec.tools import timing
-from netspec.tools.diagram_layout import layout_diagram
-from netspec.tools.draw import box_lines, drawing_of, mermaid
-from netspec.tools.net_diagram import DiagramBox, NetDiagram, net_diagram
-from netspec.tools.roofline import Roofline
-from netspec.training.drawing import Box, Polyline, svg
+from netspec.tools.drawing.diagram_layout import layout_diagram
+from netspec.tools.drawing.draw import box_lines, drawing_of, mermaid
+from netspec.tools.drawing.net_diagram import DiagramBox, NetDiagram, net_diagram
+from netspec.tools.measuring import timing
+from netspec.tools.measuring.roofline import Roofline
+from netspec.training.plotting.drawing import Box, Polyline, svg
 
 RESIDUAL = """\
 netspec: 1

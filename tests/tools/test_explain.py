@@ -14,8 +14,8 @@ import netspec
 from netspec.cli import main
 from netspec.cli.explain import _aligned
 from netspec.layers.vision.boxes import BoxSelection
-from netspec.tools.explained_value import explained_box
-from netspec.training.decoding import Decoder
+from netspec.tools.inference.explained_value import explained_box
+from netspec.training.inference.decoding import Decoder
 
 IMAGES = """\
 netspec: 1

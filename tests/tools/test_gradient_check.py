@@ -14,7 +14,7 @@ from netspec.cli import main
 from netspec.errors import InputError, RunError
 from netspec.graph.ops.unary import Tanh
 from netspec.graph.value import Value
-from netspec.tools import gradient_check
+from netspec.tools.checking import gradient_check
 
 NET: dict[str, Any] = {
     "netspec": 1, "name": "small",

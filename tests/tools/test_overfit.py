@@ -15,7 +15,7 @@ from netspec.data.batches import Batch
 from netspec.errors import InputError
 from netspec.tools.specs import load_train
 from netspec.training.compiler import open_training_loader, training_compiler
-from netspec.training.overfitting import limit_to_first
+from netspec.training.diagnostics.overfitting import limit_to_first
 from netspec.training.stepper import Stepper
 
 FLIP = {"type": "RandomFlip", "mode": "horizontal"}

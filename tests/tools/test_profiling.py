@@ -21,10 +21,10 @@ from netspec.compile import Compiler, ProgramKind
 from netspec.data import prefetch
 from netspec.errors import InputError
 from netspec.solvers.base import SolverSpec
-from netspec.tools import profiling
-from netspec.tools.profiling import Profile, Recorder
+from netspec.tools.measuring import profiling
+from netspec.tools.measuring.profiling import Profile, Recorder
+from netspec.tools.measuring.timing import PHASES, writer
 from netspec.tools.specs import load_train
-from netspec.tools.timing import PHASES, writer
 
 SMALL: dict[str, Any] = {"steps": 2, "warmup": 1, "device": "reference"}
 

@@ -15,7 +15,7 @@ from netspec.data.imaging.geometry import resized
 from netspec.data.transforms.grey import Grayscale
 from netspec.data.transforms.resizing import Resizing
 from netspec.exchange.formats.onnx.wrapper import Wrapper
-from netspec.tools.raw_images import RESIZE_OPSET, RawImages, is_exact
+from netspec.tools.exporting.raw_images import RESIZE_OPSET, RawImages, is_exact
 
 SIZES = [(1, 1), (7, 33), (10, 100), (100, 10), (64, 64), (97, 33), (3, 120), (51, 26)]
 """Heights and widths; Pillow resizes the rows of a tall image first."""

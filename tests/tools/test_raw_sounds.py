@@ -14,8 +14,8 @@ from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.data.transforms.mel_spectrogram import MelSpectrogram
 from netspec.data.transforms.padding import Padding
 from netspec.exchange.formats.onnx.wrapper import Wrapper
-from netspec.tools.raw_images import RESIZE_OPSET
-from netspec.tools.raw_sounds import RawSounds, has_operator_form
+from netspec.tools.exporting.raw_images import RESIZE_OPSET
+from netspec.tools.exporting.raw_sounds import RawSounds, has_operator_form
 
 SPECTRA = [
     {"fft_length": 256, "sequence_length": 200, "sequence_stride": 80, "num_mel_bins": 40},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import netspec
-from netspec.tools.runs import differing_settings, runs_by_net
+from netspec.tools.comparing.runs import differing_settings, runs_by_net
 from netspec.training.events import HEAD_BYTES, TAIL_BYTES
 from netspec.training.lock import locked
 

@@ -15,8 +15,8 @@ from netspec.compile import planning
 from netspec.schema.bundled import zoo_root
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
+from netspec.tools.planning.worker_plan import worker_memory
 from netspec.tools.specs import load_spec
-from netspec.tools.worker_plan import worker_memory
 
 NET = {
     "netspec": 1,
@@ -163,7 +163,7 @@ def test_the_data_determines_the_number_of_steps(
 
 def memory(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
     """Let the machine have so many bytes of memory."""
-    monkeypatch.setattr("netspec.tools.spec_warnings.machine_memory", lambda: nbytes)
+    monkeypatch.setattr("netspec.tools.checking.spec_warnings.machine_memory", lambda: nbytes)
 
 
 def test_more_parameters_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:

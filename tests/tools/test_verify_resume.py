@@ -26,9 +26,9 @@ from netspec.exchange.formats.native.hdf5 import (
     write_checkpoint,
 )
 from netspec.schema.load import load_train
-from netspec.tools import verify_resume
-from netspec.tools.bit_comparison import compare_runs_bitwise
-from netspec.tools.verify_resume import verified_settings
+from netspec.tools.reproducibility import verify_resume
+from netspec.tools.reproducibility.bit_comparison import compare_runs_bitwise
+from netspec.tools.reproducibility.verify_resume import verified_settings
 from tests.training.conftest import points, spec
 
 __all__ = ["points", "spec"]  # the fixtures

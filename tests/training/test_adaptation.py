@@ -14,7 +14,7 @@ from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5 import read_weights
 from netspec.layers.normalization.fixed import Moments
 from netspec.schema.load import load_train
-from netspec.training.expectation_checks import run_expectations
+from netspec.training.diagnostics.expectation_checks import run_expectations
 
 Make = Callable[..., dict[str, Any]]
 

@@ -17,7 +17,7 @@ from netspec.backends.device_registry import CpuDevice
 from netspec.cli import main
 from netspec.errors import InputError, Problem, RunError
 from netspec.exchange.formats.native.hdf5 import read_capsule, read_checkpoint, read_weights
-from netspec.training import call_record
+from netspec.training.diagnostics import call_record
 from netspec.training.loop import TrainingLoop
 
 NET = {
@@ -98,7 +98,7 @@ def test_results_that_differ_are_reported(
     assert "bit-identical to the run" in capsys.readouterr().out
     capsule = read_capsule(path)
     capsule.states["out/bias"][0] += 1e-3
-    monkeypatch.setattr("netspec.tools.replay.read_capsule", lambda path: capsule)
+    monkeypatch.setattr("netspec.tools.reproducibility.replay.read_capsule", lambda path: capsule)
     assert main(["replay", path]) == 1
     assert "not bit-identical to the run" in capsys.readouterr().out
     capsule.facts["environment"]["numpy"] = "1.0"
@@ -131,7 +131,7 @@ def test_kernels_that_are_not_deterministic_excuse_different_results(
     assert not replay.deterministic
     capsule = read_capsule(path)
     capsule.states["out/bias"][0] += 1e-3
-    monkeypatch.setattr("netspec.tools.replay.read_capsule", lambda path: capsule)
+    monkeypatch.setattr("netspec.tools.reproducibility.replay.read_capsule", lambda path: capsule)
     assert main(["replay", path]) == 0
     assert "allows kernels that add in another order each time" in capsys.readouterr().out
 

@@ -9,7 +9,7 @@ import pytest
 
 from netspec.data.pipeline import Learned
 from netspec.schema.load import load_net
-from netspec.training.decoding import decoders_of
+from netspec.training.inference.decoding import decoders_of
 from netspec.training.preprocessing import PreprocessingRecord
 
 

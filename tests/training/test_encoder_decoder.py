@@ -18,10 +18,10 @@ import netspec
 from netspec.cli import main
 from netspec.errors import InputError
 from netspec.schema.specs.train import TrainSpec
-from netspec.tools.generate import TextModel
-from netspec.training.beam_search import beam_search
-from netspec.training.encoder_decoder import EncoderDecoderGenerator, decoder_columns
-from netspec.training.generation import Sampling
+from netspec.tools.inference.generate import TextModel
+from netspec.training.generation.beam_search import beam_search
+from netspec.training.generation.encoder_decoder import EncoderDecoderGenerator, decoder_columns
+from netspec.training.generation.language_model import Sampling
 
 LENGTH, TOKENS = 4, 6  # padding, start, end, and the letters a, b and c
 

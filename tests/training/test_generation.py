@@ -20,9 +20,9 @@ from netspec.cli import main
 from netspec.errors import InputError
 from netspec.layers.base import LayerSpec
 from netspec.schema.specs.kinds import LAYERS
-from netspec.tools.generate import decoded_pieces
-from netspec.training.beam_search import beam_search
-from netspec.training.generation import LanguageModelGenerator, Sampling, TokenWindow
+from netspec.tools.inference.generate import decoded_pieces
+from netspec.training.generation.beam_search import beam_search
+from netspec.training.generation.language_model import LanguageModelGenerator, Sampling, TokenWindow
 
 STEPS, TOKENS = 6, 7
 

@@ -16,9 +16,9 @@ from netspec.cli import main
 from netspec.errors import InputError
 from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
 from netspec.schema.load import load_train
-from netspec.tools.run_curves import read_run_log, run_charts
-from netspec.training.charts import AxisScale
+from netspec.tools.comparing.run_curves import read_run_log, run_charts
 from netspec.training.loop import TrainingLoop
+from netspec.training.plotting.charts import AxisScale
 
 Make = Callable[..., dict[str, Any]]
 

@@ -17,7 +17,7 @@ import netspec
 from netspec.cli import main
 from netspec.errors import RunError
 from netspec.exchange.formats.native.hdf5 import find_latest_checkpoint
-from netspec.tools.bit_comparison import compare_runs_bitwise
+from netspec.tools.reproducibility.bit_comparison import compare_runs_bitwise
 from netspec.training import events, lock
 from netspec.training.loop import TrainingLoop
 

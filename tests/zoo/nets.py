@@ -12,7 +12,7 @@ from netspec.schema.bundled import zoo_root
 from netspec.schema.load import load_spec
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.yaml.reader import read_yaml
-from netspec.tools.check import check
+from netspec.tools.checking.check import check
 
 SLOW, EXHAUSTIVE = 1_000_000, 5_000_000
 """Parameters above which a test of a net takes longer than about 2 and 10 seconds."""

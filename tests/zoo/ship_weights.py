@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from netspec.exchange.formats.native.hdf5 import read_weights, write_weights
+from netspec.tools.inference.predict import test
 from netspec.tools.model_inputs import spec_and_weights
-from netspec.tools.predict import test
 from netspec.tools.zoo import CARD, WEIGHTS, zoo_model
 
 LARGEST_CHANGE = 5e-4

@@ -13,12 +13,12 @@ import pytest
 from netspec.compile import ProgramKind
 from netspec.schema.bundled import MODEL_FILES, zoo_root
 from netspec.schema.specs.json_schema import json_schema
-from netspec.tools.check import check
-from netspec.tools.export import export_model
+from netspec.tools.checking.check import check
+from netspec.tools.exporting.export import export_model
 from netspec.tools.import_model import import_model
-from netspec.tools.plan import plan
+from netspec.tools.planning.plan import plan
 from netspec.tools.zoo import ZooModel, zoo
-from netspec.training.model import load
+from netspec.training.inference.model import load
 from netspec.training.preprocessing import PreprocessingRecord
 from tests.zoo.nets import nets, small_net
 from tests.zoo.table import README, with_table

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, NetspecError, near_path
 from netspec.schema.plain_json import json_text
+from netspec.tools.comparing.run_curves import AXES, read_run_log, run_charts
+from netspec.tools.comparing.runs import RunSummary, differing_settings, read_resolved, runs
 from netspec.tools.report.facts import downsample, run_facts
 from netspec.tools.report.html import document
 from netspec.tools.report.page import page, zoom_buttons
-from netspec.tools.run_curves import AXES, read_run_log, run_charts
-from netspec.tools.runs import RunSummary, differing_settings, read_resolved, runs
 from netspec.tools.serving.server import listening, require_libraries, run_application
-from netspec.training.charts import AxisScale
+from netspec.training.plotting.charts import AxisScale
 from netspec.training.run_directory import RunDir
 
 if TYPE_CHECKING:

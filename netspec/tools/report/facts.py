@@ -10,20 +10,20 @@ from typing import Any, TypeVar
 from netspec.errors import InputError, NetspecError, command
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
-from netspec.tools import timing as timings
-from netspec.tools.draw import annotate
-from netspec.tools.net_diagram import NetDiagram, net_diagram
-from netspec.tools.plan import Costs, plan
-from netspec.tools.predict import test
+from netspec.tools.comparing.run_curves import AXES, Axis, read_run_log, run_charts
+from netspec.tools.comparing.runs import RunSummary, runs
+from netspec.tools.drawing.draw import annotate
+from netspec.tools.drawing.net_diagram import NetDiagram, net_diagram
+from netspec.tools.inference.predict import test
+from netspec.tools.measuring import timing as timings
+from netspec.tools.measuring.timing import Timing
+from netspec.tools.planning.plan import Costs, plan
 from netspec.tools.report.worst_samples import WorstSamples, worst_samples
-from netspec.tools.run_curves import AXES, Axis, read_run_log, run_charts
-from netspec.tools.runs import RunSummary, runs
 from netspec.tools.specs import load_spec
-from netspec.tools.timing import Timing
 from netspec.training.callbacks.histograms import read_histograms
-from netspec.training.charts import AxisScale, Chart, Curve
 from netspec.training.evaluation import Evaluation, split_of
 from netspec.training.events import SPLITS, Event, data_name, parse_events
+from netspec.training.plotting.charts import AxisScale, Chart, Curve
 from netspec.training.run_directory import RunDir
 from netspec.training.stages import stage_folder, steps_before
 

@@ -13,17 +13,17 @@ from typing import Any
 from netspec import __version__
 from netspec.errors import InputError, counted
 from netspec.exchange.files import write_atomically
-from netspec.tools.draw import drawing_of
-from netspec.tools.evaluation_files import confusion_chart, table_cells
-from netspec.tools.plan import Costs
+from netspec.tools.drawing.draw import drawing_of
+from netspec.tools.inference.evaluation_files import confusion_chart, table_cells
+from netspec.tools.measuring.timing import PHASES, Timing
+from netspec.tools.planning.plan import Costs
 from netspec.tools.report.facts import RunFacts, run_facts
 from netspec.tools.report.html import document, facts, paragraph, png_address, table
 from netspec.tools.report.search_page import search_page
 from netspec.tools.report.worst_samples import WorstSample
 from netspec.tools.search import is_search, read_search
-from netspec.tools.timing import PHASES, Timing
-from netspec.training.drawing import svg
 from netspec.training.events import SPLITS, data_name, duration, format_bytes, short_duration
+from netspec.training.plotting.drawing import svg
 
 MAX_CLASSES = 30
 """Number of classes up to which a confusion matrix is a table; a larger one is a picture."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import log
 from typing import Any
 
-from netspec.training.drawing import Drawing, Shape, StraightLine, Text
-from netspec.training.drawing import Polyline as Line
+from netspec.training.plotting.drawing import Drawing, Shape, StraightLine, Text
+from netspec.training.plotting.drawing import Polyline as Line
 
 AXIS_DISTANCE, HEIGHT, MARGIN, HEAD = 170, 300, 90, 50
 """Distance between axes, height of an axis, and space left, right and above; in pixels."""

@@ -11,8 +11,8 @@ from netspec.errors import command, counted
 from netspec.tools.report.html import document, facts, paragraph, table
 from netspec.tools.report.parallel_coordinates import parallel_coordinates
 from netspec.tools.search import SearchResult
-from netspec.training.drawing import svg
 from netspec.training.events import duration
+from netspec.training.plotting.drawing import svg
 
 
 def search_page(result: SearchResult) -> tuple[str, str]:

@@ -21,9 +21,9 @@ from netspec.tools.data_report import inspect_data, short_text
 from netspec.tools.model_inputs import load, spec_and_weights
 from netspec.tools.specs import load_spec
 from netspec.training.class_weights import with_class_weights
-from netspec.training.decoding import Decoder, decoders_of
 from netspec.training.evaluation import learned_of, open_evaluation_loader
-from netspec.training.model import Model
+from netspec.training.inference.decoding import Decoder, decoders_of
+from netspec.training.inference.model import Model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

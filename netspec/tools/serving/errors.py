@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from netspec.errors import InputError, SettingHint
-from netspec.training.raw_samples import TEXT_FILE
+from netspec.training.inference.raw_samples import TEXT_FILE
 
 
 class RequestError(Exception):

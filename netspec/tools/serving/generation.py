@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netspec.errors import InputError, did_you_mean, listing
 from netspec.schema.plain_json import json_text
-from netspec.tools.generate import TextModel
-from netspec.tools.sampling_defaults import SEED
+from netspec.tools.inference.generate import TextModel
+from netspec.tools.inference.sampling_defaults import SEED
 from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.open_inference import parse_json
 from netspec.tools.serving.samples import decoded, is_json_text
-from netspec.training.generation import NextTokenNet
-from netspec.training.model import Model
+from netspec.training.generation.language_model import NextTokenNet
+from netspec.training.inference.model import Model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -29,10 +29,10 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.serving.batching import Arrays
 from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.open_inference import parse_json
-from netspec.training.image_windows import Window
-from netspec.training.model import Model
-from netspec.training.predict_files import FilePreparation, describe_unknown_texts, describe_unread_keys
-from netspec.training.raw_samples import TEXT, Row, is_text_file, sample_kind, write_rows, write_texts
+from netspec.training.inference.image_windows import Window
+from netspec.training.inference.model import Model
+from netspec.training.inference.predict_files import FilePreparation, describe_unknown_texts, describe_unread_keys
+from netspec.training.inference.raw_samples import TEXT, Row, is_text_file, sample_kind, write_rows, write_texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

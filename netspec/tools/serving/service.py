@@ -14,18 +14,18 @@ from netspec.compile import ProgramKind
 from netspec.errors import InputError
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
-from netspec.tools.predict import answers_of, spec_and_model
+from netspec.tools.inference.predict import answers_of, spec_and_model
 from netspec.tools.serving.batching import Arrays, Batcher, batch_sizes
 from netspec.tools.serving.errors import RequestError, as_request_error
 from netspec.tools.serving.generation import Generation
 from netspec.tools.serving.metrics import ServiceMetrics
 from netspec.tools.serving.open_inference import NAMES
 from netspec.tools.serving.samples import BodyReader, PreparedBody
-from netspec.training.decoding import decoders_of
-from netspec.training.encoder_decoder import decoder_columns
 from netspec.training.evaluation import input_fields
-from netspec.training.inputs import check_inputs
-from netspec.training.predict_files import PredictedBatch
+from netspec.training.generation.encoder_decoder import decoder_columns
+from netspec.training.inference.decoding import decoders_of
+from netspec.training.inference.inputs import check_inputs
+from netspec.training.inference.predict_files import PredictedBatch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,7 +13,7 @@ from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.specs.monitor import LOSS, monitored_value
 from netspec.training.callbacks.base import Callback
 from netspec.training.environment import threads, versions
-from netspec.training.model import save_weights
+from netspec.training.inference.model import save_weights
 from netspec.training.stepper import PartialStep
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from netspec.exchange.formats.native.hdf5 import write_weights
-from netspec.training.model import load
+from netspec.training.inference.model import load
 from tests.exchange.nets import Net, net_data
 
 CONV = {"type": "Conv2D", "name": "first", "filters": 3, "kernel_size": 3}

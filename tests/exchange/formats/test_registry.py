@@ -25,8 +25,8 @@ from netspec.exchange.formats.registry import FORMATS, format_of, format_to_writ
 from netspec.exchange.importing import import_model, import_weights
 from netspec.exchange.interface import Target
 from netspec.schema.load import load_net
-from netspec.tools.export import write_model
-from netspec.training.model import load
+from netspec.tools.exporting.export import write_model
+from netspec.training.inference.model import load
 from tests.exchange.formats.keras.recorded import FILES
 
 

@@ -14,8 +14,8 @@ from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.kinds import REGISTRIES
 from netspec.schema.yaml.flow_style import flow
 from netspec.schema.yaml.reader import parse_yaml
-from netspec.tools.check import check
-from netspec.tools.check_training import DeclaredDataset
+from netspec.tools.checking.check import check
+from netspec.tools.checking.check_training import DeclaredDataset
 from netspec.tools.reference.examples import example
 
 CLASSES = [(kind, name) for kind, registry in REGISTRIES.items() for name in registry.names()]

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 import netspec
-from netspec.tools import timing
-from netspec.tools.roofline import Roofline
+from netspec.tools.measuring import timing
+from netspec.tools.measuring.roofline import Roofline
 
 EVIL = "<img src=x onerror=alert(1)>"
 TRAINING = """

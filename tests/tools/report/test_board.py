@@ -18,7 +18,7 @@ import uvicorn
 import netspec
 from netspec.tools.report.board import board_application
 from netspec.tools.report.facts import MAX_POINTS, downsample
-from netspec.training.charts import Chart, Curve
+from netspec.training.plotting.charts import Chart, Curve
 from tests.chromium import PROGRAM, chromium
 
 browser = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed: `make browser` installs it")

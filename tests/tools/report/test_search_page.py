@@ -12,7 +12,7 @@ from netspec import InputError
 from netspec.tools.report.parallel_coordinates import AXIS_DISTANCE, HEAD, HEIGHT, MARGIN, parallel_coordinates
 from netspec.tools.report.search_page import search_page
 from netspec.tools.search import SearchResult, Trial
-from netspec.training.drawing import Polyline, Text
+from netspec.training.plotting.drawing import Polyline, Text
 
 
 def trial(number: int, value: float | None, state: str = "complete", **fields: Any) -> Trial:

@@ -25,7 +25,7 @@ from netspec.tools.serving.generation import (
     _InterruptibleNet,
     parse_prompts,
 )
-from netspec.training.generation import LanguageModelGenerator, Sampling
+from netspec.training.generation.language_model import LanguageModelGenerator, Sampling
 from tests.tools.serving.conftest import Client, Serve
 
 SETTINGS = {"tokens": 200, "temperature": 1.0, "top_k": None, "top_p": None, "seed": 1}

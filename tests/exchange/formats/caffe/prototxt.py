@@ -48,7 +48,7 @@ def answers(net_draft: NetDraft, x: Any) -> list[Any]:
     compiler = Compiler(spec)
     for name, array in net_draft.draft.arrays().items():
         compiler.states.assign(name, array)
-    from netspec.training.model import Model
+    from netspec.training.inference.model import Model
 
     predictions = Model(spec, compiler).predict({next(iter(spec.inputs)): np.asarray(x)})
     return list(predictions.values())

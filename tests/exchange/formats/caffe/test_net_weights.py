@@ -19,7 +19,7 @@ from netspec.exchange.formats.caffe.reading import read_caffemodel, read_prototx
 from netspec.exchange.formats.registry import format_of
 from netspec.exchange.importing import import_model
 from netspec.exchange.interface import ImportOptions
-from netspec.training.model import load
+from netspec.training.inference.model import load
 from tests.exchange.formats.caffe.prototxt import answers, dense, drafted, failure, lines, with_input
 
 # Weights

@@ -10,7 +10,7 @@ from netspec.exchange.formats.caffe.proto.binary import encode
 from netspec.exchange.formats.caffe.proto.text import parse
 from netspec.exchange.formats.caffe.upgrade import upgraded
 from netspec.schema.yaml.flow_style import flow
-from netspec.training.model import load
+from netspec.training.inference.model import load
 from tests.exchange.formats.caffe.prototxt import LABELLED, LOSS, dense, drafted, failure, lines, spec_of, with_input
 
 # Losses and metrics

@@ -22,7 +22,7 @@ from netspec.exchange.interface import Imported, ImportOptions
 from netspec.schema.bundled import zoo_root
 from netspec.schema.load import load_net
 from netspec.schema.yaml.reader import parse_yaml
-from netspec.training.model import Model, load
+from netspec.training.inference.model import Model, load
 from tests.exchange.formats.caffe.catalogue import exportable
 from tests.exchange.nets import Net
 from tests.exchange.samples import inputs_of

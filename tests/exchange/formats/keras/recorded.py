@@ -10,7 +10,7 @@ import numpy as np
 
 from netspec.exchange.formats.native.hdf5 import write_weights
 from netspec.exchange.interface import Imported
-from netspec.training.model import Model, load
+from netspec.training.inference.model import Model, load
 from tests.peers.recordings import ANSWERS
 
 FILES = ANSWERS / "keras"

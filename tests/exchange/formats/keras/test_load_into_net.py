@@ -10,7 +10,7 @@ import pytest
 
 from netspec.errors import InputError
 from netspec.exchange.importing import import_model
-from netspec.training.model import load
+from netspec.training.inference.model import load
 from tests.exchange.formats.keras.recorded import FILES
 
 

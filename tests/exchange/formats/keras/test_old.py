@@ -257,7 +257,7 @@ def test_an_open_size_is_passed(tmp_path: Path) -> None:
 
 
 def test_weights_of_keras_2_load_by_position(tmp_path: Path) -> None:
-    from netspec.training.model import load
+    from netspec.training.inference.model import load
 
     (tmp_path / "net.yaml").write_text(
         "netspec: 1\ninputs: {x: {shape: [3]}}\nlayers:\n  - {name: a, type: Dense, units: 2}\n"

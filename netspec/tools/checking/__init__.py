@@ -1,0 +1,1 @@
+"""Checks of specs before a training: fields, shapes, data, gradients, and probable mistakes."""

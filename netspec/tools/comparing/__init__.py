@@ -1,0 +1,1 @@
+"""Comparison of runs, specs and models: tables, charts and differences."""

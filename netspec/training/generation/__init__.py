@@ -1,0 +1,1 @@
+"""Generation of texts, token by token."""

@@ -1,0 +1,1 @@
+"""Nets with weights on new samples: `Model`, files of samples, and answers."""

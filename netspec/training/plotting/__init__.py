@@ -1,0 +1,1 @@
+"""Charts of losses and metrics, in the terminal and as images."""
