@@ -77,7 +77,15 @@ def show(name: Name, as_json: Json = False) -> None:
     print("  " + command("train", name))
     print("  " + command("time", name) + "   # training steps on synthetic inputs, without the data")
     if model.weights is not None:
-        print("  " + command("predict", name, "--input") + " FILE")
+        writes = model.card.task.startswith(("language model", "sequence to sequence"))
+        print(
+            "  "
+            + (
+                command("generate", name, "--prompt") + " TEXT"
+                if writes
+                else command("predict", name, "--input") + " FILE"
+            )
+        )
 
 
 @app.command("copy", cls=Plain, epilog=examples("netspec zoo copy lenet_mnist my_lenet"))

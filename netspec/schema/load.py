@@ -244,6 +244,7 @@ class _Loading:
             self.problems += apply_overrides(tree, [change for change in net_changes if change not in late])
             net = tree["net"]
             self._report_undeclared(changes, declared | _variables(net))
+            self._report_replaced(net_changes, declared)
             self._shared_variables(tree, net)
             net_scope = self.evaluator.scope(net, scope if inline else None)
             links = self._expand_and_link(net, tree, ("net",), net_scope, late)
@@ -315,6 +316,14 @@ class _Loading:
                             hint=did_you_mean(name, declared),
                         )
                     )
+
+    def _report_replaced(self, changes: Sequence[Override], declared: set[str]) -> None:
+        """Report overrides of the net's variables that the training file declares too: its values replace them."""
+        for change in changes:
+            if change.path[1] == "vars" and ".".join(change.path[2:]) in declared:
+                name, own = ".".join(change.path), ".".join(change.path[1:])
+                replaced = f"`{name}` has no effect: `{own}` of the training file replaces it"
+                self.problems.append(Problem(replaced, change.key_location, name, expected=f"an override of `{own}`"))
 
     def _validated(self, cls: type[SpecT], tree: Map, links: list[Problem]) -> SpecT | None:
         """Validate the document; None if it is invalid. Problems that follow from an unknown value are not reported."""

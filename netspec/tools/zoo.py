@@ -128,7 +128,8 @@ def zoo_model(name: str) -> ZooModel:
         raise InputError(
             f"there is no model `{name}` in the zoo",
             expected=f"one of {listing(list(models))}",
-            hint=did_you_mean(name, models),
+            hint=did_you_mean(name, models)
+            or ("paths of other models are not accepted here" if Path(name).exists() else None),
         )
     return models[name]
 

@@ -14,8 +14,10 @@ import numpy as np
 from netspec.backends.device_registry import open_device
 from netspec.compile import LOSS, Compiler, ProgramKind
 from netspec.data.base import FieldType
+from netspec.data.base import Source as DataSource
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader, OpenLoader, open_loader
+from netspec.data.missing_paths import missing_paths
 from netspec.data.pipeline import Learned
 from netspec.errors import InputError, Problem, counted, did_you_mean, listing
 from netspec.graph.ops.source import Input
@@ -411,7 +413,13 @@ def _replace(compiler: Compiler, weights: Mapping[str, Any]) -> None:
 
 
 def evaluate_on(spec: TrainSpec, compiler: Compiler, record: PreprocessingRecord, split: str = "test") -> Evaluation:
-    """Evaluate a net on a split of a training; if `record` has no learned values, read the training data."""
+    """Evaluate a net on a split of a training; if `record` has no learned values, read the training data.
+
+    Raises `InputError` if its data does not exist.
+    """
+    part = split_of(spec, split)
+    if isinstance(part, DataSource) and (missing := list(missing_paths(part, spec.data.path_of(split)))):
+        raise InputError(missing)
     with open_evaluation_loader(spec, split, compiler, learned_of(spec, compiler, record.learned)) as loader:
         return replace(evaluate(compiler, loader), data_change=data_change(split, record, loader))
 

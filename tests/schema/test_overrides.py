@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,6 +167,17 @@ def test_an_undeclared_variable_would_change_nothing(folder):
         load_train("train.yaml", ["vars.widht=64"])
     (problem,) = caught.value.problems
     assert (problem.message, problem.hint) == ("no variable `widht` is declared", "did you mean `width`?")
+
+
+def test_a_variable_of_the_net_that_the_training_file_replaces_is_overridden_there(folder):
+    write(folder)
+    text = Path("train.yaml").read_text().replace("net: net.yaml\n", "net: net.yaml\nvars: {width: 8}\n", 1)
+    Path("train.yaml").write_text(text)
+    with pytest.raises(SpecError) as caught:
+        load_train("train.yaml", ["net.vars.width=64"])
+    (problem,) = caught.value.problems
+    assert problem.message == "`net.vars.width` has no effect: `vars.width` of the training file replaces it"
+    assert load_train("train.yaml", ["vars.width=64"]).net.vars == {"width": 64}
 
 
 @given(

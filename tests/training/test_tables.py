@@ -214,7 +214,7 @@ def test_answers_have_class_names_and_the_columns_of_their_rows(work: Path, caps
     (work / "b.csv").write_text("id,age,town,colour,class\nw,71,Bern,red,4\n")
     capsys.readouterr()
     assert main(["predict", "run", "--input", "a.csv", "--output", "out.csv", "--keep", "--batch-size", "2"]) == 0
-    assert capsys.readouterr().out.startswith("3 samples: id, age, town, colour, class, row, predicted_class, ")
+    assert capsys.readouterr().out.startswith("3 samples: row, predicted_class, probability, id, age, ")
     header, *lines = (work / "out.csv").read_text().splitlines()
     assert header == "id,age,town,colour,class,row,predicted_class,probability"
     cells = [line.split(",") for line in lines]

@@ -77,6 +77,17 @@ def test_paths_may_be_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.
     assert zoo_root() in resolve_path(missing.data.train, "path").parents
 
 
+def test_a_test_without_its_data_says_what_is_missing_and_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(netspec.InputError) as error:
+        netspec.test("keyword_spotting", device="reference")
+    (problem,) = error.value.problems
+    assert problem.got == f"nothing at {tmp_path / 'digits' / 'test'}"
+    assert "make_digits.py" in (problem.hint or "")
+
+
 def test_new_samples_need_no_pairs_and_a_model_without_weights_says_so(tmp_path: Path) -> None:
     Image.fromarray(read_idx(MNIST / "t10k-images-idx3-ubyte.gz")[0][0]).save(tmp_path / "digit.png")
     answers = netspec.predict("siamese_mnist", tmp_path / "digit.png", device="reference").answers
