@@ -297,7 +297,7 @@ def _mismatch(
     resized, size = "", target.shape[-2:]
     if "size" in type(split).model_fields and len(size) == 2 and source_type.shape[-2:] != size:
         data = f"resize the image to {size[0]} × {size[1]} pixels (height × width)"
-        hinted = partial(SettingHint, settings={"size": size}, purpose="to resize the images", data=data)
+        hinted = partial(SettingHint, settings={"size": list(size)}, purpose="to resize the images", data=data)
         resized = f"set `size: {list(size)}` in the source, or "
     if source_type.ragged:
         transforms = "Resizing, RandomResizedCrop, CenterCrop or Padding"

@@ -59,7 +59,7 @@ def test_results_have_the_faults_of_the_device(trained, monkeypatch):
         return device
 
     np.savez("in.npz", features=np.ones((5, 3), np.float32))
-    for module in ("evaluation", "model"):
+    for module in ("evaluation", "inference.model"):
         monkeypatch.setattr(f"netspec.training.{module}.open_device", faulty_device)
     assert netspec_package.predict("run", "in.npz", device="reference").device_warnings == (fault,)
     assert netspec_package.test("run", device="reference").device_warnings == (fault,)

@@ -14,6 +14,7 @@ from netspec.data.readers.protobuf_wire import NoMessage, fields_of, varint_at
 from netspec.errors import InputError
 from netspec.files.arrays import read_array
 from netspec.files.damage import refuse_damage
+from netspec.files.zip_directory import check_number_of_members
 
 _NPY, _ZIP = b"\x93NUMPY", b"PK"
 """First bytes of .npy and .npz files."""
@@ -37,6 +38,7 @@ def _read_numpy(path: Path) -> Array:
             file.seek(0)
             return read_array(file, path.stat().st_size)
         with ZipFile(file) as archive:
+            check_number_of_members(archive)
             members = archive.infolist()
             if len(members) != 1:
                 raise InputError(f"{path} is not a mean image", expected="one array", got=f"{len(members)} arrays")

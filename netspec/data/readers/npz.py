@@ -18,6 +18,7 @@ from netspec.data.readers.row_arrays import chosen, unequal, unusable
 from netspec.errors import InputError, Problem, kind_of_file
 from netspec.files.arrays import read_array, read_header
 from netspec.files.damage import MAX_DEFLATE_RATIO, refuse_damage
+from netspec.files.zip_directory import check_number_of_members
 
 WRITE = "write the file with `numpy.savez(path, image=…, label=…)`"
 _REMEDIES = {"a zip": "copy the complete file again", "an HDF5 file": "read an HDF5 file by `source: hdf5`"}
@@ -69,6 +70,7 @@ def npz_fields(path: Path, names: Sequence[str] | None) -> dict[str, FieldType]:
     """
     _check_zip(path)
     with refuse_damage(path, "a zip of NumPy arrays"), zipfile.ZipFile(path) as archive:
+        check_number_of_members(archive)
         stored = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         fields = {}
         for name in chosen(str(path), stored, names):
@@ -86,6 +88,7 @@ def _arrays(path: Path, names: Sequence[str] | None) -> tuple[dict[str, Array], 
         path.open("rb") as file,  # given a path, `np.load` leaves a file open that it cannot parse
         np.load(file, allow_pickle=False) as archive,
     ):
+        check_number_of_members(archive.zip)
         if any(f"/{name}".endswith(_PICKLED) for name in archive.files):
             raise InputError(
                 f"{path} is a PyTorch file (.pt, .pth): a pickle, which runs code when it is read",

@@ -81,7 +81,9 @@ class Hdf5Reader:
 
     def stored(self, path: str) -> StoredArray:
         """Storage of a dataset: shape, type, chunks and filters."""
-        entry = self._walked()[path]
+        entry = self._walked().get(path)
+        if entry is None:
+            self.refuse(f"{path!r} is not an array")
         if entry.array is None:
             self.refuse(f"{path!r} is damaged: {entry.fault}")
         return entry.array

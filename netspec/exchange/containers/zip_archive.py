@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from netspec.errors import InputError, Problem, listing
 from netspec.exchange.files import reading, sniff
 from netspec.files.damage import MAX_DEFLATE_RATIO
+from netspec.files.zip_directory import check_number_of_members
 
 MAX_MEMBERS = 100_000
 MAGIC = b"PK\x03\x04"
@@ -39,6 +40,10 @@ def open_zip(path: str | Path, kind: str) -> Iterator[zipfile.ZipFile]:
 
 
 def _problems(archive: zipfile.ZipFile, size: int) -> list[str]:
+    try:
+        check_number_of_members(archive)
+    except zipfile.BadZipFile as error:
+        return [str(error)]
     members = archive.infolist()
     if len(members) > MAX_MEMBERS:
         return [f"it has {len(members):,} members"]

@@ -264,12 +264,13 @@ def test_problems_of_a_request_do_not_mention_the_training(serve, tmp_path):
     client = serve(tmp_path / "run")
     row = {"size": "big", "day": "5.6.2026", "rooms": 2}
     assert client.post("/predict", row)[0] == 200
+    example = "write dates such as 20.11.2026"
     mistakes: list[tuple[dict[str, Any], str]] = [
         ({"size": "huge"}, "row 1: 'huge' is not a known category of `size`; expected one of big, small"),
         ({"size": None}, "row 1: `size` has no value here; expected a category; got null"),
         (
             {"day": "2026-06-05"},
-            "row 1: `day` has no date here that can be read; expected `%d.%m.%Y`; got '2026-06-05'",
+            f"row 1: `day` has no date here that can be read; expected `%d.%m.%Y`; got '2026-06-05'; {example}",
         ),
         ({"day": None}, "row 1: `day` has no value here; expected a date; got null"),
     ]

@@ -255,6 +255,11 @@ def damaged(folder: Path, name: str) -> Path:
                 del file["history/1"]
                 file["history/1"] = h5py.ExternalLink("/etc/passwd", "x")
             return path
+        case "a group":
+            path = state_of(folder, ".h5", history[:1], learned)
+            with h5py.File(path, "a") as file:
+                file.create_group("history/1")
+            return path
         case "a bomb":
             path = state_of(folder, ".h5", history[:1], learned)
             with h5py.File(path, "a") as file:
@@ -274,6 +279,7 @@ DAMAGED = {
     "cut short": "small_iter_7.solverstate",
     "a link": "is refused: 'history/1' is a link, not stored here",
     "a bomb": "is refused",
+    "a group": "is refused: 'history/1' is not an array",
     "half of the file": "small_iter_7.solverstate.h5",
 }
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from netspec.data.readers.npz import open_npz
 from netspec.errors import InputError
 from netspec.exchange.containers.zip_archive import open_zip
 from netspec.exchange.formats.native import weight_files
@@ -218,6 +219,20 @@ def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
     path.write_bytes(buffer.getvalue())
     with pytest.raises(InputError, match="its members overlap"), open_zip(path, "a test"):
         pass
+
+
+def test_a_member_that_the_directory_hides_is_missed(tmp_path: Path) -> None:
+    """A comment that is too long covers the entry after it."""
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.arange(3), y=np.arange(4))
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"PK\x01\x02")
+    data[entry + 33] = 2  # the high byte of the length of the comment
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="1 members instead of 2"), open_zip(path, "a test"):
+        pass
+    with pytest.raises(InputError, match="1 members instead of 2"):
+        open_npz(path)
 
 
 def test_a_net_that_is_not_text_is_reported(tmp_path: Path) -> None:
