@@ -159,7 +159,7 @@ def _conclusion(result: SearchResult) -> Iterator[str]:
         if others and result.is_confirmed is False:
             yield "the test data shows no gain: with few samples or trials, a better validation value can be luck"
     elif result.warning is None:
-        yield "there is no test data to confirm the result: add `data.test`"
+        yield "add `data.test` to confirm the result on samples that the search does not use"
 
 
 def _pair(baseline: float | None, best: float | None) -> str:

@@ -46,7 +46,7 @@ def test_trials_and_the_best_one_are_printed(netspec, spec):
     assert [line.rpartition("  ")[2] for line in lines[:2]] == ["in one program with 1", "in one program with 0"]
     assert lines[3].split() == ["trial", "validation/loss", "solver.learning_rate", "state"]
     assert "its settings: runs/line-search/best.yaml" in lines
-    assert any(line.startswith("there is no test data") and "add `data.test`" in line for line in lines)
+    assert any(line.startswith("add `data.test` to confirm") for line in lines)
     data = netspec("search", "train.yaml", "--device", "reference", "--resume", "--trials", "3", "--json").json
     assert [trial["number"] for trial in data["trials"]] == [0, 1, 2]
     assert [trial["batch"] for trial in data["trials"]] == [[0, 1], [0, 1], []]

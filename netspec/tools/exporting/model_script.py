@@ -122,7 +122,7 @@ class ScriptData:
     sound: ScriptSound | None = None
     """Preprocessing of a WAV file for the only input; None if the model does not read sounds."""
     generation: ScriptGeneration | None = None
-    """How a text is generated; None if the model does something else."""
+    """The parts that generate a text; None if the model does not write texts."""
 
     @property
     def images(self) -> bool:

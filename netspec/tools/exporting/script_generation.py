@@ -57,13 +57,13 @@ class ScriptGeneration(ABC):
 
     @property
     def difference(self) -> str:
-        """How texts differ from those of `netspec generate`, as a sentence; empty if they are the same."""
+        """A sentence on differences from the texts of `netspec generate`; empty if the texts are the same."""
         return ""
 
     @property
     @abstractmethod
     def left_out(self) -> list[str]:
-        """What the model does not contain, a line each."""
+        """Parts that the model lacks, a line each."""
 
     @abstractmethod
     def meaning(self, name: str) -> str:
@@ -115,7 +115,7 @@ class ScriptLanguageModel(ScriptGeneration):
 
     @property
     def left_out(self) -> list[str]:
-        """What the model does not contain, a line each."""
+        """Parts that the model lacks, a line each."""
         return [
             f"`{self.prompt.name}`: tokens of the prompt, by Unicode rules that ONNX has no operators for",
             f"`{self.output}`: drawing of the next token, and the text of the tokens",
@@ -123,7 +123,7 @@ class ScriptLanguageModel(ScriptGeneration):
 
     @property
     def difference(self) -> str:
-        """How texts differ from those of `netspec generate`, as a sentence; empty if they are the same."""
+        """A sentence on differences from the texts of `netspec generate`; empty if the texts are the same."""
         length = self.prompt.length
         if self.kept is not None:
             return ""
@@ -201,7 +201,7 @@ class ScriptEncoderDecoder(ScriptGeneration):
 
     @property
     def left_out(self) -> list[str]:
-        """What the model does not contain, a line each."""
+        """Parts that the model lacks, a line each."""
         return [
             f"`{self.prompt.name}`: tokens of the source text, by Unicode rules that ONNX has no operators for",
             f"`{self.target.name}`: the start token, and the tokens that have been written; each token needs a run",
