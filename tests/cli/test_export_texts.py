@@ -133,9 +133,9 @@ def test_a_language_model_continues_a_prompt(
     train(netspec, LANGUAGE_MODEL, LAYER=LAYERS[layer], TOKENIZER=tokenizer, SIZE=size)
     card = export(netspec)
     assert "tokens of a text, from `vocabulary.json`" in card
-    assert ("states of recurrent layers" in card) == (layer == "recurrent")
-    prompts, tokens = (["ab"], 6) if layer == "recurrent" else (["ab", "cd\nab cd\nab é d ab"], 30)
-    for prompt in prompts:
+    assert ("It runs `step.onnx`" in card) == Path("deployed/step.onnx").exists() == (layer == "recurrent")
+    tokens = 30  # more than a window
+    for prompt in ("ab", "cd\nab cd\nab é d ab"):
         for temperature, seed in ((0.0, 1), (0.8, 7)):
             text = generate("run", prompt, tokens=tokens, temperature=temperature, seed=seed)
             options = [f"--tokens={tokens}", f"--temperature={temperature}", f"--seed={seed}"]
@@ -143,6 +143,23 @@ def test_a_language_model_continues_a_prompt(
     assert output("--prompt", "-", "--tokens=3", content="ab\n") == "ab" + generate("run", "ab", tokens=3)
     assert output("--prompt", "ab").startswith("ab")
     assert script_error("--prompt", "", status=2) == "error: the prompt is empty"
+
+
+def test_a_recurrent_language_model_remembers_more_than_a_window(netspec: Netspec, work: Path) -> None:
+    Path("text.txt").write_text("ab cd\n" * 100 + "dc ba\n" * 100)
+    layers = "{type: LSTM, units: 16, return_sequences: true}\n    - {type: LSTM, units: 8, return_sequences: true}"
+    train(netspec, LANGUAGE_MODEL, LAYER=layers, TOKENIZER="characters", SIZE="6")
+    export(netspec)
+    for temperature in (0.0, 2.0):
+        text = generate("run", "ab cd\ndc ba\n", tokens=60, temperature=temperature)
+        options = ["--tokens=60", f"--temperature={temperature}"]
+        assert output("--prompt", "ab cd\ndc ba\n", *options) == "ab cd\ndc ba\n" + text
+    card = export(netspec, "--batch-size", "2")
+    assert "the token `text` [2, 1]" in card
+    assert "States: `lstm.state_h.before` → `lstm.state_h`, `lstm.state_c.before` → " in card
+    assert output("--prompt", "ab", "--tokens=60", "--temperature=2") == "ab" + generate(
+        "run", "ab", tokens=60, temperature=2.0
+    )
 
 
 def test_a_language_model_refuses_unknown_characters_and_wrong_settings(netspec: Netspec, work: Path) -> None:

@@ -109,7 +109,8 @@ def export(
     """Export a net with weights to ONNX, Keras, Caffe or another format, chosen by the suffix of `path`.
 
     If `path` is a folder, or has no suffix, the folder gets `model.onnx`, a description of the model (`README.md`), and
-    a script that runs it in ONNX Runtime (`run.py`).
+    a script that runs it in ONNX Runtime (`run.py`); for a recurrent language model, also `step.onnx`, which reads one
+    token and passes its states on.
 
     `source` is a run directory, or a net or training file with `weights`, a weights file or a checkpoint. `batch_size`
     fixes the batch size, which is left open by default; `opset` is the operator set and `form="training"` the form with
@@ -147,10 +148,16 @@ def export(
         batch=batch_size, opset=opset, form=TRAINING if form == TRAINING else None, inputs=samples, tolerance=tolerance,
         deployed=deployed, notes=notes,
     )  # fmt: skip
-    return result if folder is None else _described(result, folder, model, spec, Path(weights_file).parent)
+    return (
+        result
+        if folder is None
+        else _described(result, folder, model, spec, run=Path(weights_file).parent, tolerance=tolerance)
+    )
 
 
-def _described(result: ExportResult, folder: Path, model: Model, spec: NetSpec | TrainSpec, run: Path) -> ExportResult:
+def _described(
+    result: ExportResult, folder: Path, model: Model, spec: NetSpec | TrainSpec, *, run: Path, tolerance: float | None
+) -> ExportResult:
     """Write the description and the script of an exported model to its folder; return the result with all files."""
     assert result.report is not None
     deployed = result.deployed
@@ -158,8 +165,9 @@ def _described(result: ExportResult, folder: Path, model: Model, spec: NetSpec |
     decoders = deployed.decoders if deployed is not None else decoders_of(spec, preparation)
     left_out = [*result.left_out, *result.transforms]
     described = write_card(
-        folder, model, spec, result.report, decoders=decoders, deployed=deployed, left_out=left_out, run=run
-    )
+        folder, model, spec, result.report, decoders=decoders, deployed=deployed, left_out=left_out, run=run,
+        tolerance=tolerance,
+    )  # fmt: skip
     return replace(result, files=(*result.files, *described))
 
 

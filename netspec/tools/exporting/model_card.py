@@ -34,6 +34,7 @@ from netspec.tools.exporting.model_script import (
 from netspec.tools.exporting.script_generation import ScriptGeneration, script_generation
 from netspec.tools.exporting.script_sounds import ScriptSound
 from netspec.tools.exporting.script_table import ScriptTable
+from netspec.tools.exporting.step_model import STEP_MODEL, write_step_model
 from netspec.tools.exporting.text_vocabulary import VOCABULARY, vocabulary_files
 from netspec.training.events import SPLITS, done_event
 from netspec.training.inference.decoding import Decoder
@@ -41,6 +42,7 @@ from netspec.training.inference.decoding import Decoder
 if TYPE_CHECKING:
     from netspec.exchange.formats.onnx.exporting import ExportReport
     from netspec.tools.exporting.deployed_model import DeployedModel
+    from netspec.training.generation.language_model import StepNet
     from netspec.training.inference.model import Model
 
 MODEL, CARD = "model.onnx", "README.md"
@@ -92,11 +94,13 @@ def write_card(
     deployed: DeployedModel | None,
     left_out: Sequence[str],
     run: Path | None,
+    tolerance: float | None = None,
 ) -> tuple[Path, ...]:
     """Write the card, the script and the vocabularies of the model in a folder, and return their paths.
 
     `left_out` are the parts of the preprocessing that the model does not contain, a line each; `run` is the run
-    directory that the weights come from, whose results the card states.
+    directory that the weights come from, whose results the card states. If the script runs a net of one step, its model
+    is written too, and compared with `tolerance`.
     """
     graph = model.compiler.graph(ProgramKind.PREDICT, 1)
     names = deployed.output_names if deployed is not None else {name: name for name in graph.outputs}
@@ -137,15 +141,27 @@ def write_card(
     ]
     mark = f"<!-- {WRITTEN_BY}, version {__version__} -->"
     vocabularies = vocabulary_files(data.vocabularies)
-    weights = [] if report.data is None else [report.data.name]
+    models = _models_of_script(folder, report, generation, tolerance)
     written = {
         CARD: "\n".join([mark, *lines]).rstrip() + "\n",
-        SCRIPT: script_text([report.path.name, *weights, *vocabularies], data, outputs),
+        SCRIPT: script_text([*(path.name for path in models), *vocabularies], data, outputs),
         **vocabularies,
     }
     for name, text in written.items():
         write_atomically(folder / name, partial(Path.write_text, data=text, encoding="utf-8"))
-    return tuple(folder / name for name in written)
+    return (*(path for path in models if path not in (report.path, report.data)), *(folder / name for name in written))
+
+
+def _models_of_script(
+    folder: Path, report: ExportReport, generation: ScriptGeneration | None, tolerance: float | None
+) -> list[Path]:
+    """Return the files of the model that the script runs: the exported model, or the net of one step, written here."""
+    if generation is not None and generation.step_net is not None:
+        (batch, *_), *_ = report.inputs.values()
+        size = batch if isinstance(batch, int) else None
+        path = folder / STEP_MODEL
+        report = write_step_model(generation.step_net, path, batch=size, opset=report.opset, tolerance=tolerance)
+    return list(filter(None, [report.path, report.data]))
 
 
 def _table_of(deployed: DeployedModel | None, spec: NetSpec | TrainSpec) -> ScriptTable | None:
@@ -324,12 +340,25 @@ def _how_to_generate(report: ExportReport, libraries: Sequence[str], generation:
     values = [f"{name}={value}" for name, value in generation.example_options.items()]
     options = "".join(f" --{name} {value}" for name, value in generation.example_options.items())
     yield from ("## Run", "", "```", f"pip install {' '.join(libraries)}", "```", "")
-    yield f"`{SCRIPT}` writes the same text as `netspec generate`.{generation.difference}"
+    yield f"`{SCRIPT}` writes the same text as `netspec generate`."
+    if generation.step_net is not None:
+        yield from _about_steps(report, generation.step_net)
     yield f"`{report.path.name}` has ONNX opset {report.opset}."
     yield from ("", "```", f"$ python {SCRIPT} --prompt {_quoted(prompt)}{options}", *text.splitlines(), "```", "")
     yield from ("In a program next to it:", "", "```python", f"from {Path(SCRIPT).stem} import generate", "")
     yield from (f"print(generate({', '.join([repr(prompt), *values])}))", "```", "")
     yield from _comparison(report)
+
+
+def _about_steps(report: ExportReport, net: StepNet) -> Iterator[str]:
+    """Yield what the model of one step takes and returns."""
+    yield f"It runs `{STEP_MODEL}`, which reads one token at a time, with the weights of `{report.path.name}`:"
+    token = ", ".join(f"`{name}` [{dims[0]}, 1]" for name, dims in report.inputs.items())
+    yield f"it takes the token {token} and the states before it, which begin with zeros, and returns the scores"
+    yield f"`{net.output}` of the next token and the new states."
+    if net.replaced_states:
+        pairs = [f"`{before}` → `{after}`" for before, after in net.replaced_states.items()]
+        yield f"States: {', '.join(pairs)}."
 
 
 def _quoted(text: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from netspec.compile import ProgramKind
 from netspec.data.sources.text import Text
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.data.text.tokens import UNKNOWN, Tokenizer, UnknownText
@@ -18,7 +19,7 @@ from netspec.tools.exporting.text_vocabulary import VOCABULARY, TextInput
 from netspec.tools.inference.generate import decoded_pieces
 from netspec.tools.inference.sampling_defaults import SEED, TEMPERATURE, TOKENS
 from netspec.training.generation.encoder_decoder import EncoderDecoderGenerator, decoder_columns
-from netspec.training.generation.language_model import LanguageModelGenerator, Sampling
+from netspec.training.generation.language_model import LanguageModelGenerator, Sampling, StepNet
 from netspec.training.inference.model import Model
 
 if TYPE_CHECKING:
@@ -56,9 +57,9 @@ class ScriptGeneration(ABC):
         return {}
 
     @property
-    def difference(self) -> str:
-        """A sentence on differences from the texts of `netspec generate`; empty if the texts are the same."""
-        return ""
+    def step_net(self) -> StepNet | None:
+        """The net of one step that the script runs in place of the net; None if it runs the net on windows."""
+        return None
 
     @property
     @abstractmethod
@@ -104,7 +105,9 @@ class ScriptLanguageModel(ScriptGeneration):
     is_probability: bool
     """Whether the output has probabilities, in place of logits."""
     kept: int | None
-    """Number of tokens that are kept when a window is full; None if `netspec generate` remembers all tokens."""
+    """Number of tokens that are kept when a window is full; None if the net of one step remembers all tokens."""
+    unlimited_step_net: StepNet | None
+    """The net of one step that remembers all tokens; None if there is none."""
     example_tokens: int
     """Number of tokens of the text of the example."""
 
@@ -122,15 +125,9 @@ class ScriptLanguageModel(ScriptGeneration):
         ]
 
     @property
-    def difference(self) -> str:
-        """A sentence on differences from the texts of `netspec generate`; empty if the texts are the same."""
-        length = self.prompt.length
-        if self.kept is not None:
-            return ""
-        return (
-            f" The model reads the last {length:,} tokens only, but `netspec generate` keeps the states of recurrent "
-            f"layers, so their texts may differ once prompt and text have more than {length:,} tokens."
-        )
+    def step_net(self) -> StepNet | None:
+        """The net of one step that the script runs in place of the net; None if it runs the net on windows."""
+        return self.unlimited_step_net
 
     def meaning(self, name: str) -> str:
         """Return what the values of an input are."""
@@ -138,17 +135,13 @@ class ScriptLanguageModel(ScriptGeneration):
 
     def functions(self) -> Iterator[str]:
         """Yield the lines of functions that read a token, draw one, and generate a text."""
-        length, tokens, text = self.prompt.length, self.prompt.function, self.prompt.text_function
-        shortened = f"read = read[-{length}:]"
-        if self.kept is not None and self.kept < length - 1:
-            oldest = f"-{self.kept + 1} - (len(read) - {length + 1}) % {length - self.kept}"
-            shortened = f"read = read[{oldest} :] if len(read) > {length} else read  # a full window makes room"
+        tokens, text = self.prompt.function, self.prompt.text_function
         yield from self.prompt.lines()
         yield from ("", "", *self.prompt.decoding_lines())
-        weights = "(values / values.max()) ** (1 / temperature)"
-        if not self.is_probability:
-            weights = "np.exp((values - values.max()) / temperature)"
-        yield from f'''
+        weights = "np.exp((values - values.max()) / temperature)"
+        if self.is_probability and self.step_net is None:
+            weights = "(values / values.max()) ** (1 / temperature)"
+        yield from f"""
 
 def draw(values, temperature, random):
     if temperature == 0:
@@ -166,16 +159,37 @@ def generate(prompt, tokens={TOKENS}, temperature={TEMPERATURE}, seed={SEED}):
     start = {tokens}(prompt)
     if not start:
         raise ValueError("the prompt is empty")
-    random, written = np.random.Generator(np.random.Philox(seed)), []
-    for _ in range(tokens):
-        read = [*start, *written]
-        {shortened}
-        window = {self._array(self.prompt)}
-        window[:, : len(read)] = read
-        (values,) = session.run(["{self.output}"], {{"{self.prompt.name}": window}})
-        written.append(draw(values[0, len(read) - 1], temperature, random))
-    return {text}(start + written)[len({text}(start)) :]
-'''.splitlines()
+    random, read = np.random.Generator(np.random.Philox(seed)), [*start]
+""".splitlines()
+        yield from self._read_windows() if self.step_net is None else self._read_steps(self.step_net)
+        yield f"    return {text}(read)[len({text}(start)) :]"
+
+    def _read_windows(self) -> Iterator[str]:
+        """Yield the lines that write tokens, each of which costs a run on a full window."""
+        length = self.prompt.length
+        shortened = f"read[-{length}:]"
+        if self.kept is not None and self.kept < length - 1:
+            oldest = f"-{self.kept + 1} - (len(read) - {length + 1}) % {length - self.kept}"
+            shortened = f"read[{oldest} :] if len(read) > {length} else read  # a full window makes room"
+        yield "    for _ in range(tokens):"
+        yield f"        last = {shortened}"
+        yield f"        window = {self._array(self.prompt)}"
+        yield "        window[:, : len(last)] = last"
+        yield f'        (values,) = session.run(["{self.output}"], {{"{self.prompt.name}": window}})'
+        yield "        read.append(draw(values[0, len(last) - 1], temperature, random))"
+
+    def _read_steps(self, net: StepNet) -> Iterator[str]:
+        """Yield the lines that read and write tokens, each of which costs a step that passes states on."""
+        name, states = self.prompt.name, net.replaced_states
+        shapes = net.compiler.graph(ProgramKind.PREDICT, self.batch).inputs()
+        zeros = (f'"{state}": np.zeros({shapes[state].shape}, "{shapes[state].dtype}")' for state in states)
+        yield f"    states = {{{', '.join(zeros)}}}"
+        yield "    for number in range(len(start) + tokens - 1):"
+        yield f'        inputs = {{"{name}": np.full(({self.batch}, 1), read[number], "{self.types[name]}"), **states}}'
+        yield f"        values, *after = session.run({[net.output, *states.values()]}, inputs)"
+        yield "        states = dict(zip(states, after))"
+        yield "        if number >= len(start) - 1:"
+        yield "            read.append(draw(values[0, 0], temperature, random))"
 
     def main(self) -> Iterator[str]:
         """Yield the lines that read the arguments of the script, and print the prompt and the text after it."""
@@ -297,8 +311,9 @@ def _language_model(
             example = text, text + "".join(decoded_pieces(tokenizer, drawn, tokens))
             break
     return ScriptLanguageModel(
-        prompt=prompt, example=example, kept=generator.kept_tokens, example_tokens=most, **common
-    )
+        prompt=prompt, example=example, kept=generator.kept_tokens, unlimited_step_net=generator.unlimited_step_net,
+        example_tokens=most, **common,
+    )  # fmt: skip
 
 
 def _encoder_decoder(

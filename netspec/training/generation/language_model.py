@@ -160,12 +160,17 @@ class LanguageModelGenerator(TokenGenerator):
     @property
     def is_incremental(self) -> bool:
         """Whether a token costs a step instead of a window."""
-        return isinstance(self.net, _StepNet)
+        return isinstance(self.net, StepNet)
 
     @property
     def kept_tokens(self) -> int | None:
         """Number of tokens of a full window that the next token depends on; None if it depends on all tokens."""
-        return self.net.kept_tokens if isinstance(self.net, _StepNet) else self.steps - 1
+        return self.net.kept_tokens if isinstance(self.net, StepNet) else self.steps - 1
+
+    @property
+    def unlimited_step_net(self) -> StepNet | None:
+        """The net of one step whose states remember all tokens; None if only a number of tokens is remembered."""
+        return self.net if isinstance(self.net, StepNet) and not self.net.has_end else None
 
     def read(self, prompt: Sequence[int]) -> Array:
         """Read a prompt from the beginning; return the logits (V,) of the token after it."""
@@ -289,21 +294,22 @@ class _StepLayer(LayerSpec):
         return self.layer.build_step(builder, x, states, StepPosition(position, self.steps))
 
 
-class _StepNet:
+class StepNet:
     """Computes one step for each token. A sequence that has reached its last position restarts with its second half."""
 
     def __init__(self, model: Model, window: TokenWindow) -> None:
-        self._input, self._steps, self._output = window.name, window.steps, window.output
+        self._input, self._steps, self.output = window.name, window.steps, window.output
         layers = resolve_names(model.spec).layers
         self._states = _states_of(layers, self._steps)
         self._dtype = model.spec.inputs[self._input].dtype
-        compiler = Compiler(self._net(model.spec, layers), dtype=model.compiler.precision, device=model.compiler.device)
+        net = self._net(model.spec, layers)
+        self.compiler = Compiler(net, dtype=model.compiler.precision, device=model.compiler.device)
         for name, array in model.compiler.weights().items():
-            if name in compiler.info:
-                compiler.assign(name, array)
-        self._program = compiler.program(ProgramKind.PREDICT, 1)
-        self._inputs = set(compiler.graph(ProgramKind.PREDICT, 1).inputs())
-        self._has_end = any(states.needs_position for states in self._states.values())
+            if name in self.compiler.info:
+                self.compiler.assign(name, array)
+        self._program = self.compiler.program(ProgramKind.PREDICT, 1)
+        self._inputs = set(self.compiler.graph(ProgramKind.PREDICT, 1).inputs())
+        self.has_end = any(states.needs_position for states in self._states.values())
         self._values: dict[str, Array] = {}
         self._tokens: list[int] = []
         self.restart()
@@ -311,7 +317,7 @@ class _StepNet:
     def _net(self, net: NetSpec, layers: Sequence[LayerLink]) -> NetSpec:
         """Return the net of one step."""
         inputs = {self._input: InputSpec(shape=(1,), dtype=self._dtype), POSITION: InputSpec(shape=(), dtype="int32")}
-        outputs = [self._output]
+        outputs = [self.output]
         entries: list[LayerSpec] = []
         for link in layers:
             states = self._states.get(link.name)
@@ -331,10 +337,21 @@ class _StepNet:
         return net.model_copy(update=changed)
 
     @property
+    def replaced_states(self) -> dict[str, str]:
+        """Names of the outputs with the states after a step, by the inputs with the states before it."""
+        return {
+            _before(layer, name): f"{layer}.{name}"
+            for layer, states in self._states.items()
+            for name in states.replaced
+        }
+
+    @property
     def kept_tokens(self) -> int | None:
-        return self._steps - self._steps // 2 if self._has_end else None
+        """Number of tokens of a full window that are kept; None if the states remember all tokens."""
+        return self._steps - self._steps // 2 if self.has_end else None
 
     def restart(self) -> None:
+        """Forget all tokens."""
         self._tokens = []
         self._values = {
             _before(layer, name): np.zeros((1, *shape), np.float32)
@@ -343,13 +360,15 @@ class _StepNet:
         }
 
     def make_room(self) -> Sequence[int]:
-        if not self._has_end or len(self._tokens) < self._steps:
+        """Forget a full sequence; return the tokens of its second half, to be read again before the next one."""
+        if not self.has_end or len(self._tokens) < self._steps:
             return ()
         tokens = self._tokens[self._steps // 2 :]
         self.restart()
         return tokens
 
     def logits_after(self, token: int) -> Array:
+        """Read a token; return the logits (V,) of the one after it."""
         position = len(self._tokens)
         values = {
             self._input: np.full((1, 1), token, self._dtype),
@@ -363,13 +382,15 @@ class _StepNet:
             for name in states.appended:
                 self._values[_before(layer, name)][:, position] = results[f"{layer}.{name}"][:, 0]
         self._tokens.append(token)
-        logits: Array = results[self._output].reshape(-1)
+        logits: Array = results[self.output].reshape(-1)
         return logits
 
     def save_state(self) -> tuple[list[int], dict[str, Array]]:
+        """Return the tokens that have been read, and the states after them."""
         return [*self._tokens], {name: array.copy() for name, array in self._values.items()}
 
     def restore_state(self, state: tuple[list[int], dict[str, Array]]) -> None:
+        """Return to the tokens and states that `save_state` returned."""
         self._tokens = [*state[0]]
         self._values = {name: array.copy() for name, array in state[1].items()}
 
@@ -395,10 +416,10 @@ def _states_of(layers: Sequence[LayerLink], steps: int) -> dict[str, StepStates]
     return states
 
 
-def _checked_step_net(model: Model, window: TokenWindow) -> _StepNet | None:
+def _checked_step_net(model: Model, window: TokenWindow) -> StepNet | None:
     """Return the net of one step if its logits for a random window are those of the full net."""
     try:
-        stepped = _StepNet(model, window)
+        stepped = StepNet(model, window)
     except NetspecError:  # a layer that needs the full window
         return None
     vocabulary = model.compiler.net_graph(ProgramKind.PREDICT, 1).outputs[window.output].shape[2]
