@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from netspec import explain_image, predict
 from netspec.data.imaging.palette import class_colors
 from netspec.tools.serving.service import PredictionService
 from tests.cli.conftest import Netspec
+from tests.cli.exported_scripts import run_script
 
 NET = """\
 netspec: 1
@@ -119,11 +118,9 @@ def test_an_exported_model_selects_boxes(netspec: Netspec, photos: Path, steps: 
         np.testing.assert_allclose(edges[: len(boxes)] * size - shift, expected, atol=0.5)
         lines += [f"{path}: {box['class']} {box['score']:.1%}" for box in boxes]
     assert len(lines) > 6
-    done = subprocess.run(
-        [sys.executable, "deployed/run.py", *paths], capture_output=True, text=True, check=False, env={}
-    )
-    assert done.returncode == 0, done.stderr
-    assert [line.split(" [")[0] for line in done.stdout.splitlines()] == lines
+    done = run_script(*paths)
+    assert done.status == 0, done.err
+    assert [line.split(" [")[0] for line in done.out.splitlines()] == lines
     assert "finds objects of 2 classes" in Path("deployed/README.md").read_text()
     imported = netspec("import", "deployed/model.onnx", "--output", "imported")
     assert imported.status == 0, imported.err

@@ -15,6 +15,7 @@ from PIL import Image
 from netspec.tools.exporting.model_script import _identifier
 from netspec.tools.inference.predict import predict
 from tests.cli.conftest import Netspec
+from tests.cli.exported_scripts import run_script
 
 PHOTOS = """
 netspec: 1
@@ -88,11 +89,9 @@ def test_the_resizing_of_the_source_is_listed(netspec: Netspec, photos: list[str
 
 
 def lines_of_script(*arguments: str) -> list[str]:
-    result = subprocess.run(
-        [sys.executable, "deployed/run.py", *arguments], capture_output=True, text=True, check=False, env={}
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.splitlines()
+    result = run_script(*arguments)
+    assert result.status == 0, result.err
+    return result.out.splitlines()
 
 
 def assert_predicted(lines: list[str], paths: list[str]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from netspec.tools.inference.predict import predict
 from netspec.tools.model_inputs import load
 from netspec.training.inference.predict_files import input_arrays
 from tests.cli.conftest import Netspec, Outcome
+from tests.cli.exported_scripts import run_script
 
 IMAGES = """
 netspec: 1
@@ -213,10 +212,8 @@ def test_the_columns_of_a_table_are_inputs(netspec, work):
         f"{row}: {name} {probability:.1%}"
         for row, name, probability in zip(answers["row"], answers["class"], answers["probability"], strict=True)
     ]
-    script = subprocess.run(
-        [sys.executable, "deployed/run.py", "rows.csv"], capture_output=True, text=True, check=False, env={}
-    )
-    assert script.stdout.splitlines() == expected, script.stderr
+    script = run_script("rows.csv")
+    assert script.out.splitlines() == expected, script.err
     card = Path("deployed/README.md").read_text()
     assert "| `age` | [N] | float64 | number; NaN if it is missing |" in card
     assert "| `color` | [N] | string | name: blue, green, 7, teal |" in card

@@ -23,6 +23,7 @@ from PIL import Image
 from netspec.tools.exporting.deployed_model import deployed_model
 from netspec.tools.inference.predict import predict, spec_and_model
 from tests.cli.conftest import Netspec, Outcome
+from tests.cli.exported_scripts import run_script
 
 STEP = 0.002
 """Largest difference of a probability that pixels which differ by 1 of 255 may cause in these nets."""
@@ -46,20 +47,16 @@ def session(path: str = "deployed/model.onnx") -> onnxruntime.InferenceSession:
 
 
 def script(*arguments: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "deployed/run.py", *arguments], capture_output=True, text=True, check=False, env={}
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    done = run_script(*arguments)
+    assert done.status == 0, done.err
+    return done.out.splitlines()
 
 
 def script_error(*arguments: str, status: int = 1) -> str:
     """The message of a script that fails: one line, with exit status 2 if the call or the folder is wrong."""
-    done = subprocess.run(
-        [sys.executable, "deployed/run.py", *arguments], capture_output=True, text=True, check=False, env={}
-    )
-    assert (done.returncode, done.stdout) == (status, "")
-    (line,) = done.stderr.splitlines()
+    done = run_script(*arguments)
+    assert (done.status, done.out) == (status, "")
+    (line,) = done.err.splitlines()
     return line
 
 
@@ -80,10 +77,9 @@ def test_the_script_takes_folders_and_prints_its_usage(netspec, photos):
 
 def script_notes(*arguments: str) -> list[str]:
     """The notes of a script that succeeds."""
-    done = subprocess.run(
-        [sys.executable, "deployed/run.py", *arguments], capture_output=True, text=True, check=True, env={}
-    )
-    return done.stderr.splitlines()
+    done = run_script(*arguments)
+    assert done.status == 0, done.err
+    return done.err.splitlines()
 
 
 def class_lines(label: str, paths: Any) -> list[str]:
@@ -609,20 +605,16 @@ def test_the_script_leaves_out_rows_with_missing_values(netspec, tmp_path, monke
     assert "  leaving out rows with missing values in `since`, `length`, `color`\n" in result.err
     expected = class_lines("row", "rows.csv")
     assert len(expected) == 13
-    done = subprocess.run(
-        [sys.executable, "deployed/run.py", "rows.csv"], capture_output=True, text=True, check=False, env={}
-    )
-    assert done.stdout.splitlines() == expected
-    assert done.stderr.splitlines() == [
+    done = run_script("rows.csv")
+    assert done.out.splitlines() == expected
+    assert done.err.splitlines() == [
         f"note: rows.csv: 1 of 16 rows left out: `{column}` is missing in row {row}"
         for column, row in (("since", 4), ("length", 10), ("color", 6))
     ]
     Path("lost.csv").write_text("since,length,color\n,1,red\n")
-    done = subprocess.run(
-        [sys.executable, "deployed/run.py", "lost.csv"], capture_output=True, text=True, check=False, env={}
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.endswith("error: lost.csv: no row is left\n")
+    done = run_script("lost.csv")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.endswith("error: lost.csv: no row is left\n")
 
 
 def test_the_script_for_arrays_explains_what_it_takes(netspec, trained):
@@ -638,11 +630,9 @@ def test_the_script_for_photos_reports_a_mistake_in_a_line(netspec, photos):
     assert script_error("no.png") == "error: no.png: No such file or directory"
     assert script_error("train.yaml") == "error: train.yaml: cannot identify image file 'train.yaml'"
     mixed = [photos[0], "train.yaml", photos[1]]
-    done = subprocess.run(
-        [sys.executable, "deployed/run.py", *mixed], capture_output=True, text=True, check=False, env={}
-    )
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert done.stdout.splitlines() == class_lines("file", [photos[0], photos[1]])
+    done = run_script(*mixed)
+    assert (done.status, len(done.err.splitlines())) == (1, 1)
+    assert done.out.splitlines() == class_lines("file", [photos[0], photos[1]])
     assert script_error(status=2) == "error: usage: python run.py IMAGE..."
 
 
@@ -716,9 +706,8 @@ def test_the_script_reads_lines_of_texts(netspec, texts):
     Path("latin.txt").write_bytes(b"good\nb\xe4d\n")
     advice = "`iconv -f latin1 -t utf8` converts older files"
     assert script_error("latin.txt") == f"error: latin.txt: line 2 is not text in UTF-8; {advice}"
-    command = [sys.executable, "deployed/run.py", "-"]
-    piped = subprocess.run(command, input=Path("good.txt").read_bytes(), capture_output=True, check=True)
-    assert [line.split(": ", 1)[1] for line in piped.stdout.decode().splitlines()] == numbered
+    piped = run_script("-", content=Path("good.txt").read_bytes())
+    assert [line.split(": ", 1)[1] for line in piped.out.splitlines()] == numbered
     readme = Path("deployed/README.md").read_text(encoding="utf-8")
     assert "values in place of zeros (`tokens_of_text` in `run.py` returns the tokens of a text):" in readme
     lines = [line.split(": ", 1)[1] for path in ("texts/bad", "texts/good") for line in script(path)]

@@ -15,6 +15,7 @@ import pytest
 
 from netspec.tools.inference.predict import predict
 from tests.cli.conftest import Netspec
+from tests.cli.exported_scripts import run_script
 
 TONES = """
 netspec: 1
@@ -78,12 +79,6 @@ def exported(netspec: Netspec, settings: str, channels_read: int = 1) -> str:
     return result.out
 
 
-def run_script(*files: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "deployed/run.py", *files], capture_output=True, text=True, timeout=60, check=False
-    )
-
-
 def test_the_script_answers_like_predict(netspec: Netspec, work: Path) -> None:
     printed = exported(netspec, "channels: mix\n    resample: true")
     assert "audio [N, 1, samples] → probabilities [N, 2]" in printed
@@ -101,12 +96,12 @@ def test_the_script_answers_like_predict(netspec: Netspec, work: Path) -> None:
         f"{file}: {name} {probability:.1%}"
         for file, name, probability in zip(files, answers["class"], answers["probability"], strict=True)
     ]
-    assert run_script("new").stdout.splitlines() == expected
+    assert run_script("new").out.splitlines() == expected
     Path("new/bad.wav").write_bytes(b"RIFF....WAVE")
     Path("new/text.wav").write_text("text")
     result = run_script("new/bad.wav", files[0], "new/text.wav")
-    assert (result.returncode, result.stdout.splitlines()) == (1, expected[:1])
-    assert result.stderr.splitlines() == [
+    assert (result.status, result.out.splitlines()) == (1, expected[:1])
+    assert result.err.splitlines() == [
         "error: new/bad.wav: the file holds no sound", "error: new/text.wav: not a WAV file",
     ]  # fmt: skip
 
@@ -116,10 +111,10 @@ def test_channels(netspec: Netspec, work: Path, channels: str) -> None:
     exported(netspec, f"channels: {channels}", 2 if channels == "stereo" else 1)
     answers = predict("run", "sounds/low/1.wav", device="reference").answers
     line = f"sounds/low/1.wav: {answers['class'][0]} {answers['probability'][0]:.1%}"
-    assert run_script("sounds/low/1.wav").stdout == f"{line}\n"
+    assert run_script("sounds/low/1.wav").out == f"{line}\n"
     write_sound(Path("mono.wav"), 300)
     write_sound(Path("fast.wav"), 300, rate=16000, channels=2)
-    assert run_script("mono.wav", "fast.wav").stderr.splitlines() == [
+    assert run_script("mono.wav", "fast.wav").err.splitlines() == [
         "error: mono.wav: expected two channels, got 1",
         "error: fast.wav: expected 8000 samples per second, got 16000",
     ]

@@ -14,6 +14,7 @@ import pytest
 from netspec.tools.inference.generate import generate
 from netspec.tools.inference.predict import predict
 from tests.cli.conftest import Netspec
+from tests.cli.exported_scripts import run_script
 
 pytestmark = pytest.mark.filterwarnings("ignore:the prompt has")
 
@@ -91,28 +92,25 @@ def export(netspec: Netspec, *options: str) -> str:
 
 def output(*arguments: str, content: str = "") -> str:
     """Run the script; return its standard output, without the last line break."""
-    done = subprocess.run(
-        [sys.executable, "run.py", *arguments],
-        capture_output=True, text=True, check=False, cwd="deployed", env={}, input=content,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.removesuffix("\n")
+    done = run_script(*arguments, folder="deployed", path="run.py", content=content.encode())
+    assert done.status == 0, done.err
+    return done.out.removesuffix("\n")
 
 
 def script_error(*arguments: str, status: int) -> str:
     """Run the script, which fails; return its last message."""
-    done = subprocess.run(
-        [sys.executable, "run.py", *arguments], capture_output=True, text=True, check=False, cwd="deployed", env={}
-    )
-    assert (done.returncode, done.stdout) == (status, "")
-    return done.stderr.splitlines()[-1]
+    done = run_script(*arguments, folder="deployed", path="run.py")
+    assert (done.status, done.out) == (status, "")
+    return done.err.splitlines()[-1]
 
 
 def assert_card_is_real(card: str) -> None:
     """Run the command and the program of a card, and compare the output of the command."""
     found = re.search(r"```\n\$ python run.py (.*?--prompt.*?)\n(.*?)\n```", card, re.DOTALL)
     assert found is not None
-    assert output(*shlex.split(found[1])) == found[2]
+    command = [sys.executable, "run.py", *shlex.split(found[1])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="deployed", env={})
+    assert done.stdout.removesuffix("\n") == found[2]
     program = re.findall("```python\n(.*?)```", card, re.DOTALL)[-1]
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd="deployed")
     assert found[2].endswith(done.stdout.removesuffix("\n"))
@@ -242,10 +240,8 @@ def test_the_encoder_decoder_net_of_the_zoo_rewrites_dates(netspec: Netspec, wor
     assert output("--prompt", "3 May 2019") == "2019-05-03"
     for prompt in ("Tuesday, 3 May 2019", "7/28/1999", "☃ 3", "x 20.6.2033"):
         assert output("--prompt", prompt) == generate("seq2seq", prompt)
-    done = subprocess.run(
-        [sys.executable, "deployed/run.py", "--prompt", "☃☃ 3x"], capture_output=True, text=True, check=True
-    )
-    assert done.stderr == netspec("generate", "seq2seq", "--prompt", "☃☃ 3x").err.split("\n", 1)[1]
-    assert done.stderr.startswith("note: the prompt has 2 characters")
+    done = run_script("--prompt", "☃☃ 3x")
+    assert done.err == netspec("generate", "seq2seq", "--prompt", "☃☃ 3x").err.split("\n", 1)[1]
+    assert done.err.startswith("note: the prompt has 2 characters")
     assert script_error("--prompt", "☃", status=2) == "error: the vocabulary has no token of the prompt"
     assert script_error("--prompt", "1 " * 16, status=2) == "error: the prompt is too long: 31 tokens, at most 30"

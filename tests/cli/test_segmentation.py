@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from PIL import Image
 
 from netspec import explain_image, load
 from tests.cli.conftest import Netspec
+from tests.cli.exported_scripts import run_script
 
 NET = """\
 netspec: 1
@@ -114,12 +113,12 @@ def test_the_script_of_an_exported_model_writes_masks(netspec: Netspec, fields: 
     assert netspec("export", "run", "--output", "model").status == 0
     assert "finds the class of each pixel, one of 3" in Path("model/README.md").read_text()
     image = "fields/images/1.png"
-    done = subprocess.run([sys.executable, "model/run.py", image], capture_output=True, text=True, check=False, env={})
-    assert done.returncode == 0, done.stderr
+    done = run_script(image, path="model/run.py")
+    assert done.status == 0, done.err
     assert netspec("predict", "run", "--input", image, "--output", "masks").status == 0
     with Image.open("1_mask.png") as mask, Image.open("masks/1.png") as expected:
         np.testing.assert_array_equal(np.asarray(mask), np.asarray(expected))
-    shares = sorted(done.stdout.split(": ")[1].strip().split(", "))
+    shares = sorted(done.out.split(": ")[1].strip().split(", "))
     assert shares == ["green 50.0%", "red 50.0%"]
 
 
