@@ -25,7 +25,7 @@ from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 
 PACKAGE = __name__.rpartition(".")[0]
-ABI = 3
+ABI = 4
 """Version of the calling convention and compilation; a change invalidates the cache."""
 
 
