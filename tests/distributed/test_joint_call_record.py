@@ -71,6 +71,7 @@ JOINT: dict[str, dict[str, Any]] = {
     "second_stage": {"strategy": "pipeline", "micro_batches": 2, "cuts": ["root"]},
 }
 """Strategies whose workers compute each step together."""
+SERVER = {"strategy": "parameter_server", "servers": 1}
 
 
 def with_fault(training: dict[str, Any], fault: str, strategy: dict[str, Any], accumulate: int = 1) -> dict[str, Any]:
@@ -123,16 +124,21 @@ def test_workers_that_compute_steps_together_write_a_capsule(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize(
-    "strategy",
+    ("strategy", "accumulate"),
     [
-        {"strategy": "local_sgd", "every": 3}, {"strategy": "elastic_averaging", "every": 2},
-        {"strategy": "parameter_server", "servers": 1},
-        {"strategy": "parameter_server", "servers": 1, "mode": "asynchronous", "push_every": 2, "fetch_every": 2},
+        pytest.param(
+            strategy, accumulate, marks=pytest.mark.exhaustive if accumulate != usual else (), id=f"{name}-{accumulate}"
+        )
+        for name, usual, strategy in (
+            ("local_sgd", 1, {"strategy": "local_sgd", "every": 3}),
+            ("elastic_averaging", 2, {"strategy": "elastic_averaging", "every": 2}),
+            ("synchronous_server", 2, SERVER),
+            ("asynchronous_server", 1, {**SERVER, "mode": "asynchronous", "push_every": 2, "fetch_every": 2}),
+        )
+        for accumulate in (1, 2)
     ],
-    ids=["local_sgd", "elastic_averaging", "synchronous_server", "asynchronous_server"],
-)  # fmt: skip
+)
 def test_workers_with_steps_of_their_own_write_a_capsule(
     training: dict[str, Any], tmp_path: Path, jobs: Any, monkeypatch: pytest.MonkeyPatch,
     strategy: dict[str, Any], accumulate: int,

@@ -82,7 +82,9 @@ def test_a_card_has_the_counts_of_the_reference(name: str) -> None:
         assert dict(card[key]) == {"count": int(answers[key]), "of": NETS[name].reference}
 
 
-@pytest.mark.parametrize("name", KERAS_FILES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.exhaustive if name == "densenet121" else ()) for name in KERAS_FILES]
+)
 def test_a_model_reads_the_keras_file_of_its_reference(name: str, tmp_path: Path) -> None:
     net, answers = NETS[name], load_answers("zoo_keras_files")
     file = tmp_path / "reference.keras"

@@ -124,7 +124,9 @@ def exemplars() -> frozenset[Case]:
 
 
 COMPILED = {"numba", "winograd"}
-"""Backends that compile a kernel for each element type: `make test` runs it in float32, slow tests in the others."""
+"""Backends that compile a kernel for each element type: exhaustive tests run it in others than float32, which lighter
+tests of each kind of kernel (`test_element_types.py`, `numba/test_kernels.py`) do for some.
+"""
 
 
 def is_single(call: OpCall, signature: LayoutSignature) -> bool:
@@ -133,7 +135,7 @@ def is_single(call: OpCall, signature: LayoutSignature) -> bool:
 
 
 def each_element_type(check: Callable[[Case, set[bool]], None]) -> Any:
-    """Turn a check of a case into a test per kernel and op class; of compiled kernels, into a fast and a slow one.
+    """Turn a check of a case into a test per kernel and op class; of compiled ones, into a fast and an exhaustive one.
 
     The check takes the values of `is_single` that it should try.
     """
@@ -141,8 +143,8 @@ def each_element_type(check: Callable[[Case, set[bool]], None]) -> Any:
     for label, kernel, op, mark, test_id in _kernel_params():
         if kernel.backend in COMPILED:
             params.append(pytest.param(label, kernel, op, {True}, marks=mark, id=test_id))
-            slow = [mark, pytest.mark.slow] if mark else pytest.mark.slow
-            params.append(pytest.param(label, kernel, op, {False}, marks=slow, id=f"{test_id}-other-types"))
+            marks = [mark, pytest.mark.exhaustive] if mark else pytest.mark.exhaustive
+            params.append(pytest.param(label, kernel, op, {False}, marks=marks, id=f"{test_id}-other-types"))
         else:
             params.append(pytest.param(label, kernel, op, {True, False}, marks=mark, id=test_id))
 

@@ -16,6 +16,8 @@ from netspec.tools.checking.check import check
 
 SLOW, EXHAUSTIVE = 1_000_000, 5_000_000
 """Parameters above which a test of a net takes longer than about 2 and 10 seconds."""
+DEEP = {"mobilenet_v2", "moe_lm", "unet"}
+"""Models of fewer parameters whose tests take long too; others have layers of the same kinds."""
 SIZES = (64, 96, 128, 256, 299)
 """Heights and widths of images to try, for nets whose variable `size` is larger."""
 
@@ -43,4 +45,5 @@ def small_net(path: Path) -> NetSpec:
 
 def _marks(path: Path) -> list[pytest.MarkDecorator]:
     parameters = read_yaml(path.parent / "card.yaml")["parameters"]["count"]
-    return [pytest.mark.exhaustive] if parameters > EXHAUSTIVE else [pytest.mark.slow] if parameters > SLOW else []
+    is_exhaustive = parameters > EXHAUSTIVE or path.parent.name in DEEP
+    return [pytest.mark.exhaustive] if is_exhaustive else [pytest.mark.slow] if parameters > SLOW else []

@@ -22,6 +22,8 @@ from tests.backends.cuda.emulator import Emulator, compiler
 
 ROOT = Path(__file__).parents[3]
 FILES = {*ROOT.glob("model_zoo/*/net.yaml"), ROOT / "tests/nets/unet.yaml", *(net.file for net in NETS.values())}
+LARGE = {"densenet121", "efficientnet_b0", "googlenet", "inception_v3", "mobilenet_v3", "resnet50", "wide_resnet"}
+"""Models with many layers, of kinds that smaller ones have too."""
 RESNET = """
 netspec: 1
 inputs: {image: {shape: [3, 9, 9]}, label: {shape: [], dtype: int32}}
@@ -65,7 +67,11 @@ def compiled(file: Path, changes: list[str], device: Any) -> Compiler:
     return Compiler(load_net(file, changes), solver=solver, device=device, seed=5)
 
 
-@pytest.mark.parametrize("file", sorted(FILES), ids=lambda file: "/".join(file.parts[-2:]))
+@pytest.mark.parametrize(
+    "file",
+    [pytest.param(file, marks=pytest.mark.exhaustive if file.parent.name in LARGE else ()) for file in sorted(FILES)],
+    ids=lambda file: "/".join(file.parts[-2:]),
+)
 @pytest.mark.slow
 def test_no_node_runs_array_code(file: Path) -> None:
     compiler = compiled(file, [], Planning())

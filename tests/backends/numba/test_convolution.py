@@ -155,7 +155,7 @@ def poolings(window: Window) -> list[tuple[Op, tuple[np.ndarray, ...]]]:
 
 @pytest.mark.parametrize(
     ("op", "operands"),
-    [*poolings(OVERLAPPING), *(pytest.param(*each, marks=pytest.mark.slow) for each in poolings(APART))],
+    [*poolings(OVERLAPPING), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in poolings(APART))],
     ids=lambda value: repr(value) if isinstance(value, Op) else "",
 )
 @pytest.mark.slow
