@@ -215,13 +215,13 @@ def _multiplier_problems(link: LayerLink, builder: Builder) -> Iterator[Problem]
     inner = [(prefix, layer) for prefix, layer in builder.inner_layers if prefix.startswith(own_prefix)]
     for prefix, layer in ((own_prefix, link.fields), *inner):
         part = prefix.removeprefix(own_prefix).replace("/", ".")
-        parameters = [name.removeprefix(prefix) for name in builder.states if name.startswith(prefix)]
         for field_ in ("learning_rate_multiplier", "weight_decay_multiplier"):
             multiplier, path = getattr(layer, field_), f"layers.{link.name}.{part}{field_}"
             if layer.share and multiplier != 1.0:
                 message = f"layer `{link.name}` shares its parameters: its `{field_}` would have no effect"
                 yield Problem(message, layer.where(field_), path, hint=f"set it in `{layer.share}`")
             elif isinstance(multiplier, Mapping):
+                parameters = [name.removeprefix(prefix) for name in builder.states if name.startswith(prefix)]
                 for name in multiplier:
                     if name not in parameters:
                         yield Problem(

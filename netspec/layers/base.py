@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import prod
 from typing import Any, ClassVar, TypeAlias
 from zlib import crc32
@@ -179,12 +180,12 @@ class Builder:
     ) -> Value:
         layer, owner = self._layer, self._owner()
         full, tensor_type = self._full_name(name), TensorType(shape, self.dtype if dtype is None else dtype)
-        require(
-            tensor_type.nbytes <= MAX_TENSOR_BYTES,
-            f"the parameter `{name}` is too large",
-            expected=f"at most {MAX_TENSOR_BYTES:,} bytes",
-            got=f"{tensor_type}: {tensor_type.nbytes:,} bytes",
-        )
+        if tensor_type.nbytes > MAX_TENSOR_BYTES:
+            raise ShapeMismatch(
+                f"the parameter `{name}` is too large",
+                expected=f"at most {MAX_TENSOR_BYTES:,} bytes",
+                got=f"{tensor_type}: {tensor_type.nbytes:,} bytes",
+            )
         for rule, noun in ((initial, "initializer"), (constraint, "constraint")):
             reason = rule.reject_reason(shape) if rule is not None else None
             require(reason is None, f"the {noun} does not fit the parameter `{name}`: {reason}", got=tensor_type)
@@ -285,6 +286,7 @@ def _multiplier(layer: LayerFields, field_: str, name: str) -> float:
     return float(multiplier.get(name, 1.0)) if isinstance(multiplier, Mapping) else float(multiplier)
 
 
+@cache
 def arity(cls: type[Any]) -> tuple[int, int | None]:
     """Minimum and maximum number of inputs of `build` (None: any number), from its signature."""
     parameters = list(inspect.signature(cls.build).parameters.values())[2:]
