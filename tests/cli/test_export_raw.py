@@ -589,8 +589,8 @@ data:
     batch_size: 4
     columns:
       since: {type: date, parts: [year, month], normalization: standard, missing: drop}
-      length: {type: numeric, missing: drop}
-      color: {type: categorical, vocabulary: [red, blue], missing: drop}
+      length: {type: numeric, missing: drop, missing_values: [-1]}
+      color: {type: categorical, vocabulary: [red, blue], missing: drop, missing_values: [none]}
       kind: {type: categorical, vocabulary: [long, short]}
 """
 
@@ -598,7 +598,7 @@ data:
 def test_the_script_leaves_out_rows_with_missing_values(netspec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = [f"{2000 + i}-0{1 + i % 3}-11,{i},{('red', 'blue')[i % 2]},{('long', 'short')[i < 8]}" for i in range(16)]
-    lines[3], lines[5], lines[9] = "?,1,red,long", "2003-01-01,1,,long", "2003-02-01,,red,long"
+    lines[3], lines[5], lines[9] = "?,1,red,long", "2003-01-01,1,None,long", "2003-02-01,-1,red,long"
     Path("rows.csv").write_text("\n".join(["since,length,color,kind", *lines]) + "\n")
     trained(netspec, DROPPED)
     result = exported(netspec)

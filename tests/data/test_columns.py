@@ -95,6 +95,21 @@ def test_numbers_and_dates_can_stand_for_missing_values(tmp_path):
     assert everything(data)["features"] == [[1985], [2000], [1969]]
 
 
+def test_a_column_has_missing_values_of_its_own(tmp_path):
+    columns = {
+        "age": {"type": "numeric", "missing": 0, "missing_values": [30]},
+        "pay": {"type": "numeric", "missing": 7, "missing_values": ["NONE"]},
+        "born": {"type": "date", "parts": ["year"], "missing": "mean", "missing_values": ["2000-01-01t12:30:00+01:00"]},
+        "town": {"type": "categorical", "vocabulary": ["Bern", "Genf"], "missing": "most_frequent",
+                 "missing_values": ["chur"]},
+    }  # fmt: skip
+    data = table(tmp_path, columns, PEOPLE.replace("99.5", "none").replace("100.5", "30"))
+    features = everything(data)["features"]
+    assert [row[:2] for row in features] == [[0, 30], [0, 7], [50, 7], [40, 300]]
+    assert [row[2] for row in features] == [1990, 1985, pytest.approx((1990 + 1985 + 1969) / 3), 1969]
+    assert [row[3:] for row in features] == [[1, 0], [0, 1], [1, 0], [1, 0]]
+
+
 def test_standard_normalization_ignores_missing_values(tmp_path):
     data = table(tmp_path, {"age": {"type": "numeric", "missing": "mean", "normalization": "standard"}})
     features = np.asarray(data.read(np.arange(4))["features"])

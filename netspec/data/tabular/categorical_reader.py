@@ -205,8 +205,9 @@ class CategoricalColumn(Column):
                 indices.setdefault(spelled, missing)
         width = self.width if self.vector else 0
         return CategoricalEncoding(
-            self.name, indices, names, default, width, self._spec.missing, is_open=bool(self._other)
-        )
+            self.name, indices, names, default, width, self._spec.missing, self.texts_for_missing,
+            is_open=bool(self._other),
+        )  # fmt: skip
 
 
 class PlainLabelColumn(Column):

@@ -120,6 +120,11 @@ class Column:
         is_missing = is_missing.astype(bool)
         return rows[is_missing], rows[~is_missing]
 
+    @property
+    def texts_for_missing(self) -> tuple[str, ...]:
+        """The texts that stand for a missing value, in lower case, in alphabetical order."""
+        return tuple(sorted(self.setting.absent))
+
     def declared_missing(self, cells: Cells) -> Array:
         """Return the rows whose cell is a text that stands for a missing value."""
         texts, text_indices = cells.distinct()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from netspec.data.tabular.categorical_reader import PlainLabelColumn
-from netspec.data.tabular.columns.base import FEATURES, LABEL, ColumnSetting, ColumnSpec
+from netspec.data.tabular.columns.base import FEATURES, LABEL, ColumnSetting, ColumnSpec, texts_for_missing
 from netspec.data.tabular.columns.categorical import Categorical
 from netspec.data.tabular.columns.numeric import Numeric
 from netspec.errors import InputError, Problem, SettingHint, did_you_mean, listing, nearest
@@ -65,11 +65,11 @@ class Declaration:
         may_be_absent = (self.fills_empty_cells(name) and nearest(name, others) is None for name in absent)
         return absent if len(absent) < len(self.names) and all(may_be_absent) else []
 
-    def setting(self, file: TableFile, index: int, *, is_label: bool) -> ColumnSetting:
+    def setting(self, file: TableFile, index: int, column: ColumnSpec | None, *, is_label: bool) -> ColumnSetting:
         """Return the settings of a column that come from the source, in addition to its own declaration."""
         name = file.names[index]
         learned = None if self.learned is None else self.learned.get(name, {})
-        absent = frozenset(map(str.lower, self.missing_values))
+        absent = texts_for_missing(self.missing_values, column)
         alone = file.other_delimiter if len(file.names) == 1 else None
         return ColumnSetting(
             name, is_label, self.missing, absent, learned, self.number_format, alone, self.missing_values,
@@ -115,7 +115,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
     search.check(declared)
     fields: dict[str, list[Column]] = {}
     for index, declared_column, is_label in requested:
-        setting = declared.setting(file, index, is_label=is_label)
+        setting = declared.setting(file, index, declared_column, is_label=is_label)
         column = PlainLabelColumn(setting) if declared_column is None else declared_column.reader(setting)
         column.index = index
         field = LABEL if declared_column is None else declared_column.field_of(setting.name, is_label=is_label)

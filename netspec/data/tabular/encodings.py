@@ -25,6 +25,8 @@ class NumberEncoding:
     """Whether the cells are booleans, with the texts `true` for 1 and `false` for 0."""
     missing: str = "error"
     """Handling of missing values: `error`, `drop` (the row is left out), or anything else: they are replaced."""
+    missing_values: tuple[str, ...] = ()
+    """Texts that mean a missing value, in lower case, in addition to the empty text."""
 
     @property
     def is_identity(self) -> bool:
@@ -48,6 +50,8 @@ class CategoricalEncoding:
     """Length of the vector; 0 for an integer."""
     missing: str = "error"
     """Handling of missing values: `error`, `drop` (the row is left out), or anything else: they are replaced."""
+    missing_values: tuple[str, ...] = ()
+    """Texts that mean a missing value, in lower case, in addition to the empty text."""
     is_open: bool = False
     """Whether other names are allowed."""
 
@@ -69,6 +73,8 @@ class DateEncoding:
     """Whether the parts are followed by an indicator: 1 if the time is missing, else 0."""
     missing: str = "error"
     """Handling of missing values: `error`, `drop` (the row is left out), or anything else: they are replaced."""
+    missing_values: tuple[str, ...] = ()
+    """Texts that mean a missing value, in lower case, in addition to the empty text."""
 
 
 ColumnEncoding = NumberEncoding | CategoricalEncoding | DateEncoding

@@ -11,7 +11,7 @@ import numpy as np
 
 from netspec.data.base import Array, located_at
 from netspec.data.hold_out import check_division, indices_of, moments_of, unknown_field
-from netspec.data.tabular.columns.base import LABEL
+from netspec.data.tabular.columns.base import LABEL, texts_for_missing
 from netspec.data.tabular.columns.date import Date
 from netspec.data.tabular.row_times import RowTimes
 from netspec.errors import InputError, did_you_mean, listing
@@ -131,11 +131,12 @@ class _Rows:
         self.describe = file.describe
         self.names = (*file.names, *([] if source.label is None else [LABEL]))
         self._values = {} if hold_out.time is None or times is None else {hold_out.time: times}
-        absent = frozenset(map(str.lower, source.missing_values if hold_out.time is not None else ()))
         format_ = source.number_format
         for option, name in hold_out.columns.items():
             if name in self._values:
                 continue
+            spec = source.columns.get(name) if isinstance(source.columns, dict) else None
+            absent = texts_for_missing(source.missing_values, spec) if hold_out.time is not None else ()
             values = _column(file, self._column_index(source, option, name, list(file.names)), absent)
             if not format_.is_plain and values.dtype.kind == "U":  # numbers as Python reads them
                 values = np.array([format_.plain(text) or text for text in values.tolist()], str)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, Survey, located_at
-from netspec.data.tabular.columns.base import LABEL, AnyColumn, ColumnSpec, MissingNumber
+from netspec.data.tabular.columns.base import LABEL, AnyColumn, ColumnSpec, MissingNumber, Texts
 from netspec.data.tabular.number_format import PLAIN, NumberFormat
 from netspec.data.tabular.row_windows import PAST, RowWindows, windowed_fields
 from netspec.schema.specs.data import ShuffleWindow
@@ -57,6 +57,18 @@ def _as_column(value: Any) -> Any:
     return value
 
 
+def _as_list(value: Any) -> Any:
+    """Refuse a mapping from columns, as pandas takes it."""
+    if isinstance(value, dict):
+        name = next(iter(value), "NAME")
+        raise problem(
+            "`missing_values` of the source are those of all columns", expected="a list of texts",
+            got="a mapping from columns to texts",
+            hint=f"a column has its own list: `columns: {{{name}: {{type: numeric, missing_values: […]}}}}`",
+        )  # fmt: skip
+    return value
+
+
 Column = Annotated[int | str, BeforeValidator(_as_column)]
 
 
@@ -77,8 +89,9 @@ class TableSource(Source):
     missing: MissingNumber = "error"
     """Handling of missing numbers in columns that do not define it: an error, the `mean` or `median` of the training
     split, or this number; or the row is left out (`drop`)."""
-    missing_values: list[str] = Field(default_factory=lambda: list(MISSING_VALUES))
-    """Cells that mean a missing value, in addition to empty ones; case is ignored."""
+    missing_values: Annotated[Texts, BeforeValidator(_as_list)] = Field(default_factory=lambda: list(MISSING_VALUES))
+    """Cells that mean a missing value, in addition to empty ones; case is ignored. A column can have further ones:
+    `{age: {type: numeric, missing_values: [-1]}}`."""
     cache: Annotated[int, Field(ge=0)] = 512
     """Megabytes of rows to keep in memory. Parts of a larger table are read again when needed.
 

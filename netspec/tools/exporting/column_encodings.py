@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.compile import ProgramKind
-from netspec.data.tabular.columns.base import ColumnSetting, ColumnSpec
+from netspec.data.tabular.columns.base import ColumnSetting, ColumnSpec, texts_for_missing
 from netspec.data.tabular.columns.numeric import Numeric
 from netspec.data.tabular.declaration import NAMES
 from netspec.data.tabular.encodings import CategoricalEncoding, DateEncoding, NumberEncoding
@@ -49,7 +49,7 @@ def columns_of(model: Model, split: object, learned: Learned | None) -> dict[str
         field = spec.field_of(name, is_label=is_label)
         if field not in inputs:
             continue
-        absent = frozenset(map(str.lower, split.missing_values))
+        absent = texts_for_missing(split.missing_values, spec)
         values = learned.source.get(name, {})
         column = spec.reader(ColumnSetting(name, is_label, split.missing, absent, values, split.number_format))
         column.finish_learning(lambda: iter(()))

@@ -411,11 +411,10 @@ def _raw_columns(loader: Loader, inputs: Mapping[str, DeployedInput], split: obj
     names = [encoding.column for present in columns.values() for encoding in present]
     if not names or len(set(names)) < len(names) or "" in names:
         return None
-    missing = frozenset(map(str.lower, split.missing_values))
     length = None if split.windows is None else split.windows.length
     axes = 0 if length is None else 1
     vectors = {name for name, deployed in inputs.items() if len(deployed.type.shape) > axes}
-    return RawColumns(columns, vectors, missing, length)
+    return RawColumns(columns, vectors, length)
 
 
 def _raw_rows(

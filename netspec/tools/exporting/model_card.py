@@ -176,7 +176,6 @@ def _table_of(deployed: DeployedModel | None, spec: NetSpec | TrainSpec) -> Scri
     table = ScriptTable(
         columns=columns,
         texts=deployed.texts,
-        missing=frozenset(map(str.lower, split.missing_values)),
         header=header if isinstance(header, (list, tuple)) else None,
     )
     if split.windows is not None:

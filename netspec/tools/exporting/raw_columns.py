@@ -27,8 +27,6 @@ class RawColumns:
     """Encodings of the columns of each input of the net, in the order of the input's elements."""
     vectors: Collection[str]
     """The inputs that have a vector for each row; the others have one number."""
-    missing: frozenset[str]
-    """Texts that stand for a missing value, in lower case."""
     length: int | None = None
     """Number of rows of a sample; None if a sample is one row."""
 
@@ -75,7 +73,7 @@ class RawColumns:
         if isinstance(encoding, CategoricalEncoding):
             return np.array(texts, object)
         read = _number_reader(encoding) if isinstance(encoding, NumberEncoding) else _date_reader(encoding.format)
-        numbers = [np.nan if not text or text.lower() in self.missing else read(text) for text in texts]
+        numbers = [np.nan if not text or text.lower() in encoding.missing_values else read(text) for text in texts]
         return np.array(numbers, np.float64)
 
     def add_to(self, wrapper: Wrapper) -> None:

@@ -25,8 +25,6 @@ class ScriptTable:
     columns: RawColumns | None
     texts: Sequence[TextInput] = ()
     """The columns of texts."""
-    missing: frozenset[str] = frozenset()
-    """Texts that stand for a missing value, in lower case."""
     header: Sequence[str] | None = None
     """Names of the columns if the file has no header."""
     delimiter: str = ","
@@ -220,14 +218,21 @@ class ScriptTable:
     def _define_is_missing(self) -> Iterator[str]:
         """Yield the lines of a function that says whether a value is missing; names of categories never are."""
         names = {encoding.column: list(encoding.names) for encoding in self._of(CategoricalEncoding)}
-        yield f"missing = {sorted({'', *self.missing})!r}"
+        read: Sequence[ColumnEncoding | TextInput] = [*self.encodings.values(), *self.texts]
+        common = frozenset.intersection(*(frozenset(each.missing_values) for each in read))
+        own = {each.column: [text for text in each.missing_values if text not in common] for each in read}
+        own = {column: texts for column, texts in own.items() if texts}
+        yield f"missing = {sorted({'', *common})!r}"
+        if own:
+            yield f"missing_in = {own!r}"
         if names:
             yield f"categories = {names!r}"
         yield ""
         yield ""
         yield "def is_missing(row, column):"
         known = " and row[column] not in categories.get(column, [])" if names else ""
-        yield f"    return row[column].lower() in missing{known}"
+        texts = "[*missing, *missing_in.get(column, [])]" if own else "missing"
+        yield f"    return row[column].lower() in {texts}{known}"
 
     def _refuse_missing(self) -> list[str]:
         """Return the lines that report missing values in columns without `missing`."""

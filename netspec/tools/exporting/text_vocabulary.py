@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from netspec.data.loader import Loader
+from netspec.data.tabular.columns.base import texts_for_missing
 from netspec.data.tabular.columns.text import TextColumnSpec
 from netspec.data.tabular.source import TableSource
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
@@ -43,6 +44,8 @@ class TextInput:
     """Whether the tokens of a text are neither padded nor truncated, since others follow."""
     missing: str = "error"
     """Handling of missing texts in a column: `error`, `drop` (the row is left out), or `empty`."""
+    missing_values: tuple[str, ...] = ()
+    """Cells of the column that mean a missing text, in lower case, in addition to the empty text."""
 
     @property
     def reserved_tokens(self) -> list[int]:
@@ -151,7 +154,8 @@ def text_inputs(loader: Loader, inputs: Mapping[str, DeployedInput], split: obje
         ranges = loader.column_ranges
         return tuple(
             TextInput(ranges[name][0], name, learned[name][TOKENIZER], spec.length,
-                      saved_tokenizer(learned[name][TOKENIZER]).padding or 0, missing=spec.missing)
+                      saved_tokenizer(learned[name][TOKENIZER]).padding or 0, missing=spec.missing,
+                      missing_values=tuple(sorted(texts_for_missing(split.missing_values, spec))))
             for name, spec in columns.items()
             if isinstance(spec, TextColumnSpec) and name in ranges and split.windows is None
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -23,8 +23,6 @@ RARE = 5
 """A category that occurs less often is unknown."""
 SEVERAL = 5
 """With fewer different numbers than this, a column of numbers and texts may have categories."""
-CATEGORY_SHARE = 1 / 10
-"""A name with at least this share of the cells does not mean a missing value in other columns."""
 STRAY_SHARE = 1 / 100
 """Up to this share of the cells, texts among numbers or dates are mistakes."""
 MAX_STRAYS, MAX_MARKERS = 20, 5
@@ -60,6 +58,8 @@ class ColumnSurvey:
     """The formats in which all cells are dates, in the notation of `strptime`; the text `""` stands for ISO 8601."""
     markers: Sequence[str] = ()
     """Texts among numbers or dates that are counted as missing."""
+    own_markers: Sequence[str] = ()
+    """Those of `markers` that are values of other columns."""
 
     def add(self, cell: str) -> None:
         """Add a cell without surrounding blanks."""
@@ -111,13 +111,8 @@ class ColumnSurvey:
         separator = notation.thousands or notation.decimal
         return next((cell for cell in self._tokens if separator in with_plain_spaces(cell)), None)
 
-    def settle(
-        self, notation: NumberFormat, classes: Set[str] = frozenset(), categories: Set[str] = frozenset()
-    ) -> None:
-        """Classify the distinct cells, with numbers in the notation of the table.
-
-        No name of a class, in lower case, means a missing value; and no rare text that is a category of another column.
-        """
+    def settle(self, notation: NumberFormat) -> None:
+        """Classify the distinct cells, with numbers in the notation of the table."""
         self.number_format = replace(notation, unit=self._unit)
         self.words = sum(count * len(cell.split()) for cell, count in self.counts.items())
         tokens = self._tokens
@@ -127,7 +122,7 @@ class ColumnSurvey:
             values = {}
         numbers = {cell: value for cell, value in values.items() if not isnan(value)}
         texts = [cell for cell in self.counts if cell not in (values if self.date_formats else numbers)]
-        if texts and classes.isdisjoint(map(str.lower, texts)) and self._are_missing(texts, categories):
+        if texts and self._are_missing(texts):
             self.markers = texts
             self.count_as_missing(texts)
         if any(cell not in values for cell in self.counts):
@@ -136,7 +131,7 @@ class ColumnSurvey:
         self.whole = sum(self.counts[cell] for cell, value in numbers.items() if value.is_integer())
         self.distinct_numbers = len(numbers)
 
-    def _are_missing(self, texts: Sequence[str], categories: Set[str]) -> bool:
+    def _are_missing(self, texts: Sequence[str]) -> bool:
         """Return whether texts among numbers or dates are missing values, or mistakes.
 
         Among few different numbers, a text that occurs more often may be a category.
@@ -145,8 +140,6 @@ class ColumnSurvey:
             return False
         values, share = len(self.counts) - len(texts), self._share(texts)
         if share <= STRAY_SHARE and len(texts) <= MAX_STRAYS:
-            if any(text.lower() in categories and not is_usual_marker(text) for text in texts):
-                return False
             recur = any(self.counts[text] >= RARE for text in texts)
             return values > MAX_CLASSES or (len(texts) < values and not recur)
         if values > MAX_CLASSES:
@@ -161,12 +154,6 @@ class ColumnSurvey:
         lowered = {text.lower() for text in texts}
         for cell in [cell for cell in self.counts if cell.lower() in lowered]:
             self.missing += self.counts.pop(cell)
-
-    def categories(self) -> list[str]:
-        """Return the frequent cells of a column of names."""
-        if sum(self.counts[token] for token in self._tokens) > self.filled / 2:
-            return []
-        return [cell for cell, count in self.counts.items() if count >= CATEGORY_SHARE * self.filled]
 
     def texts(self) -> list[str]:
         """Return the distinct cells that are not numbers in any notation, the most frequent first."""

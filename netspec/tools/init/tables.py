@@ -139,10 +139,8 @@ def _settle(result: TableSurvey, path: Path, label: ColumnSurvey) -> None:
         notation, why, is_guess = notation_of(result.columns, result.source.get("delimiter", ","))
     label.settle(notation)
     inputs = [column for column in result.columns if column is not label]
-    classes = frozenset(map(str.lower, () if label.is_numeric else label.counts))
-    categories = frozenset(name.lower() for column in inputs for name in column.categories())
     for column in inputs:
-        column.settle(notation, classes, categories)
+        column.settle(notation)
     if is_guess:
         result.warnings.append(f"commas in numbers: {why}")
     result.warnings += other_notations(result.columns, notation)
@@ -150,7 +148,14 @@ def _settle(result: TableSurvey, path: Path, label: ColumnSurvey) -> None:
         if value != getattr(PLAIN, name):
             result.source[name] = value
             result.reasons[name], why = why, ""
-    markers = {marker: column.name for column in result.columns for marker in column.markers}
+    markers: dict[str, str] = {}
+    for column in result.columns:
+        others = [other for other in result.columns if other is not column]
+        names = {
+            cell.lower() for other in others for cell in other.counts if other is label or not is_usual_marker(cell)
+        }
+        column.own_markers = [text for text in column.markers if text.lower() in names]
+        markers |= {text: column.name for text in column.markers if text not in column.own_markers}
     for column in inputs:  # `missing_values` of the source apply to all columns
         column.count_as_missing(markers)
     result.warnings += _marker_warnings(result, path)
@@ -499,7 +504,7 @@ class TableColumns:
         if not parts:
             self.left_out.append((column.name, "its dates do not recur, so they don't help to forecast"))
             return
-        declared: dict[str, Any] = {"type": "date"}
+        declared = _with_markers("date", column)
         declared |= {"format": column.date_format} if column.date_format else {}
         declared |= {"parts": parts}
         facts = []
@@ -520,7 +525,7 @@ class TableColumns:
         self.used.append((column.name, {**declared, "normalization": "standard"}, "; ".join(facts)))
 
     def _numeric(self, column: ColumnSurvey) -> None:
-        declared: dict[str, Any] = {"type": "numeric"}
+        declared = _with_markers("numeric", column)
         declared |= {"unit": column.number_format.unit} if column.number_format.unit else {}
         declared |= {"missing": "median"}
         why = ""
@@ -569,11 +574,16 @@ class TableColumns:
         why = "rows without it are left out" if label.missing else ""
         if regression:
             unit = {"unit": label.number_format.unit} if label.number_format.unit else {}
-            declared: dict[str, Any] = {"type": "numeric", **unit, **missing, "normalization": "standard"}
+            declared = {**_with_markers("numeric", label), **unit, **missing, "normalization": "standard"}
             why = "; ".join(filter(None, [why, "predictions are converted back to the unit of the column"]))
         else:
-            declared = {"type": "categorical", **missing, "vocabulary": _classes(label)}
+            declared = {**_with_markers("categorical", label), **missing, "vocabulary": _classes(label)}
         self.used.append((label.name, declared, why))
+
+
+def _with_markers(kind: str, column: ColumnSurvey) -> dict[str, Any]:
+    """Return the type of a column, with the texts that mean a missing value in this column alone."""
+    return {"type": kind, **({"missing_values": column.own_markers} if column.own_markers else {})}
 
 
 def _missing(column: ColumnSurvey) -> str:

@@ -271,23 +271,26 @@ def test_a_name_of_a_class_is_no_missing_value(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["size,label,other", *rows]) + "\n")
     written = source(init(tmp_path / "t.csv"))
     assert written.columns["label"].vocabulary == ["none", "some"]
+    assert written.columns["size"].missing_values == ["none"]
     assert "none" not in written.missing_values
 
 
-def test_a_mistake_that_is_a_category_elsewhere_is_no_missing_value(tmp_path: Path) -> None:
+def test_a_mistake_that_is_a_category_elsewhere_is_missing_in_its_column(tmp_path: Path) -> None:
     rooms = ["yes" if row == 70 else str(row % 6) for row in range(ROWS)]
     result = init(table(tmp_path, {"rooms": rooms, "balcony": [("yes", "no")[row % 3 % 2] for row in range(ROWS)]}))
     written = source(result)
     assert written.columns["balcony"].vocabulary == ["no", "yes"]
+    assert written.columns["rooms"].missing_values == ["yes"]
     assert "yes" not in written.missing_values
-    assert result.warnings[0].startswith("`rooms` has numbers, but also 'yes' (1 row): they are read as categories; ")
+    assert result.warnings[0].startswith("`rooms` has numbers except for 'yes' in row 71: counted as missing; ")
 
 
-def test_missing_values_apply_to_all_columns(tmp_path: Path) -> None:
+def test_a_value_of_another_column_is_missing_in_one_column_only(tmp_path: Path) -> None:
     cells = ["gone" if row % 9 == 0 else str(row / 2) for row in range(ROWS)]
     names = [("gone", "left", "right")[row % 3] for row in range(ROWS)]
     columns = source(init(table(tmp_path, {"x": cells, "side": names}))).columns
-    assert columns["side"].vocabulary == ["left", "right"]
+    assert columns["side"].vocabulary == ["gone", "left", "right"]
+    assert columns["x"].missing_values == ["gone"]
 
 
 @pytest.mark.parametrize(

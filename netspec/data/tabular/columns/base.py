@@ -30,6 +30,14 @@ def _as_missing(value: Any) -> Any:
     return value
 
 
+def as_texts(value: Any) -> Any:
+    """Convert integers in a list to the texts that represent them in a table: categories are often numbered."""
+    if not isinstance(value, list):
+        return value
+    return [str(item) if isinstance(item, int) and not isinstance(item, bool) else item for item in value]
+
+
+Texts = Annotated[list[str], BeforeValidator(as_texts)]
 MissingNumber = Annotated[Literal["error", "mean", "median", "drop"] | float, BeforeValidator(_as_missing)]
 
 
@@ -69,7 +77,7 @@ class ColumnSpec(Spec):
     foreign_fields: ClassVar[dict[str, str]] = {
         "dtype": "use `type`: numeric, categorical, date",
         "name": "not needed: the key above is the column's name",
-        "na_values": "use `missing_values`, of the source",
+        "na_values": "use `missing_values`",
         "decimal": "use `decimal`, of the source",
         "thousands": "use `thousands`, of the source",
     }
@@ -82,6 +90,8 @@ class ColumnSpec(Spec):
     field: str | None = Field(default=None, min_length=1)
     """The field of the sample to which the column belongs. By default `label` for the label, the column's own name for
     integer categories, else `features`. Columns of the same field are concatenated in their order."""
+    missing_values: Texts = Field(default_factory=list)
+    """Cells that mean a missing value in this column, in addition to those of the source; case is ignored."""
 
     def field_of(self, name: str, *, is_label: bool) -> str:
         """Return the field of the column called `name`."""
@@ -108,6 +118,11 @@ class ColumnSpec(Spec):
     def added_readers(self, reader: Column) -> dict[str, Column]:
         """Return the readers for `added_fields`, given the reader of the column's own field."""
         return {}
+
+
+def texts_for_missing(of_source: Sequence[str], column: ColumnSpec | None) -> frozenset[str]:
+    """Return the cells that mean a missing value in a column, in lower case, given those of the source."""
+    return frozenset(map(str.lower, [*of_source, *([] if column is None else column.missing_values)]))
 
 
 AnyColumn = Annotated[ColumnSpec, Member(COLUMNS)]

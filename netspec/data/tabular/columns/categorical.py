@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from netspec.data.base import ClassNames
-from netspec.data.tabular.columns.base import FEATURES, LABEL, ColumnSetting, ColumnSpec
+from netspec.data.tabular.columns.base import FEATURES, LABEL, ColumnSetting, ColumnSpec, as_texts
 from netspec.schema.specs.data import COLUMNS
 from netspec.schema.specs.spec import problem
 
 if TYPE_CHECKING:
     from netspec.data.tabular.column import Column
-
-
-def _as_texts(value: Any) -> Any:
-    """Convert numbers to the text that represents them in a table: categories are often numbered."""
-    if not isinstance(value, list):
-        return value
-    return [str(value) if isinstance(value, int) and not isinstance(value, bool) else value for value in value]
 
 
 @COLUMNS.register
@@ -52,7 +45,7 @@ class Categorical(ColumnSpec):
     type: Literal["categorical"] = "categorical"
     output_mode: Literal["one_hot", "int"] | None = None
     """The form of the result; by default `int` for the label, else `one_hot`."""
-    vocabulary: Annotated[ClassNames, BeforeValidator(_as_texts)] | None = None
+    vocabulary: Annotated[ClassNames, BeforeValidator(as_texts)] | None = None
     """The categories in the order of their indices; by default learned from the training split."""
     unknown: Literal["error", "index"] = "error"
     """Handling of names outside of the vocabulary: an error, or the index 0."""
