@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from netspec.data.base import Dataset, FieldType
+from netspec.data.sources.parquet import Parquet
 from netspec.data.tabular.dataset import PagedDataset
 from netspec.errors import InputError, install_command
 from tests.data.conftest import problems_of, split_of
@@ -146,3 +147,14 @@ WRONG = """\
   got: an empty cell
   hint: fill the cell, or train with `missing: most_frequent`, `missing: drop`, or `missing: unknown`
 4 errors"""
+
+
+def test_text_tables_to_predict_are_known_in_any_encoding(tmp_path):
+    split = split_of(str(tmp_path / "train.yaml"), source="parquet", path="some.parquet", columns=["größe"])
+    assert isinstance(split, Parquet)
+    path, text = tmp_path / "new.csv", "größe,town\n1,Zürich\n"
+    path.write_bytes(text.encode())
+    assert list(split.other_file(path).names) == ["größe", "town"]
+    path.write_bytes(text.encode("cp1252"))
+    with pytest.raises(InputError, match="this row is not UTF-8 text"):
+        split.other_file(path)

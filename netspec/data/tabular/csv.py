@@ -138,10 +138,10 @@ class _Hashed(io.RawIOBase):
 
 
 def has_text_content(path: Path) -> bool:
-    """Return whether a file begins like a text."""
+    """Return whether a file begins like a text, in any encoding that extends ASCII."""
     try:
         with path.open("rb") as file:
-            return kind_of_file(file.read(64)) == "a text file"
+            return kind_of_file(file.read(64).decode("ascii", "replace").encode()) == "a text file"
     except OSError:
         return False
 
