@@ -121,6 +121,11 @@ def test_an_exported_model_selects_boxes(netspec: Netspec, photos: Path, steps: 
     done = run_script(*paths)
     assert done.status == 0, done.err
     assert [line.split(" [")[0] for line in done.out.splitlines()] == lines
+    answers = run_script("--json", *paths).lines
+    assert [answer["file"] for answer in answers] == paths
+    found = [f"{answer['file']}: {box['class']} {box['score']:.1%}" for answer in answers for box in answer["boxes"]]
+    assert found == lines
+    assert {*answers[0]["boxes"][0]} == {"class", "score", "x1", "y1", "x2", "y2"}
     assert "finds objects of 2 classes" in Path("deployed/README.md").read_text()
     imported = netspec("import", "deployed/model.onnx", "--output", "imported")
     assert imported.status == 0, imported.err

@@ -52,6 +52,11 @@ def script(*arguments: str) -> list[str]:
     return done.out.splitlines()
 
 
+def script_json(*arguments: str) -> list[Any]:
+    """Return the objects that the script prints with `--json`."""
+    return [json.loads(line) for line in script(*arguments, "--json")]
+
+
 def script_error(*arguments: str, status: int = 1) -> str:
     """The message of a script that fails: one line, with exit status 2 if the call or the folder is wrong."""
     done = run_script(*arguments)
@@ -66,7 +71,7 @@ def test_the_script_takes_folders_and_prints_its_usage(netspec, photos):
     Path("photos/notes.md").write_text("notes")
     assert script("photos") == script(*photos)
     assert script(photos[0], "photos/red")[0] == script(photos[0])[0]
-    assert script("-h") == script("photos", "--help") == ["usage: python run.py IMAGE..."]
+    assert script("-h") == script("photos", "--help") == ["usage: python run.py [--json] IMAGE..."]
     Path("empty").mkdir()
     expected = "error: empty: no images (.bmp, .gif, .jpeg, .jpg, .png, .tif, .tiff, .webp)"
     assert script_error("photos", "empty", status=2) == expected
@@ -255,6 +260,13 @@ def test_a_table_with_dates_and_texts(netspec, rows):
     assert "in the model: 7 columns, softmax" in result.out
     assert "`review`: tokens of texts" in result.err
     assert script("rows.csv") == class_lines("row", "rows.csv")
+    predicted = netspec("predict", "run", "--input", "rows.csv", "--json").lines
+    answers = script_json("rows.csv")
+    assert [(answer["row"], answer["class"]) for answer in answers] == [(row["row"], row["class"]) for row in predicted]
+    for answer, row in zip(answers, predicted, strict=True):
+        assert answer["probability"] == pytest.approx(row["probability"], abs=1e-5)
+        assert answer["probability"] == answer["probabilities"][answer["class"]]
+        assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-5)
     card = Path("deployed/README.md").read_text()
     assert "| `since` | [N] | float64 | time in seconds since 1970-01-01 00:00 UTC |" in card
     assert "| `seen` | [N] | float64 | time in seconds since 1970-01-01 00:00 UTC; NaN if it is missing |" in card
@@ -395,7 +407,7 @@ def test_the_script_reports_a_mistake_in_a_line(netspec, rows):
     assert script_error("bad.csv") == "error: bad.csv: row 3: cannot read age '14 km'"
     Path("lost.csv").write_text("\n".join([*lines[:4], "1,blue,?,01.03.24,,,Lund,good,yes"]))
     assert script_error("lost.csv") == "error: lost.csv: row 4: since is missing"
-    assert script_error(status=2) == "error: usage: python run.py TABLE.csv"
+    assert script_error(status=2) == "error: usage: python run.py [--json] TABLE.csv"
 
 
 def test_the_script_needs_the_files_of_its_folder(netspec, rows):
@@ -624,6 +636,19 @@ def test_the_script_for_arrays_explains_what_it_takes(netspec, trained):
     assert script_error("rows.csv") == f"error: rows.csv: {expected}"
 
 
+def test_the_script_refuses_images_of_another_size(netspec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = netspec("export", "lenet_mnist", "--output", "deployed")
+    assert result.status == 0, result.err
+    Image.new("RGB", (30, 28)).save("wide.png")
+    Image.new("RGB", (28, 28)).save("fits.png")
+    expected = "the image has 30 × 28 pixels, but the model takes 28 × 28"
+    assert script_error("wide.png") == f"error: wide.png: {expected}"
+    (answer,) = script_json("fits.png")
+    assert answer["file"] == "fits.png"
+    assert answer["probability"] == max(answer["probabilities"]) == answer["probabilities"][answer["class"]]
+
+
 def test_the_script_for_photos_reports_a_mistake_in_a_line(netspec, photos):
     trained(netspec, PHOTOS.replace("STEPS", STEPS["bilinear"]))
     exported(netspec)
@@ -633,7 +658,7 @@ def test_the_script_for_photos_reports_a_mistake_in_a_line(netspec, photos):
     done = run_script(*mixed)
     assert (done.status, len(done.err.splitlines())) == (1, 1)
     assert done.out.splitlines() == class_lines("file", [photos[0], photos[1]])
-    assert script_error(status=2) == "error: usage: python run.py IMAGE..."
+    assert script_error(status=2) == "error: usage: python run.py [--json] IMAGE..."
 
 
 DOCUMENTS = """
@@ -763,6 +788,9 @@ def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, tmp_path,
     assert [int(row[0]) for row in found] == answers["row"]
     values = np.array([row[1:] for row in found], np.float64)
     expected = np.stack([answers["prediction_0"], answers["prediction_1"]], axis=1)
+    objects = script_json("sales.csv")
+    assert [answer["row"] for answer in objects] == answers["row"]
+    np.testing.assert_allclose([answer["prediction"] for answer in objects], expected, rtol=1e-5)
     assert expected.min() > 100  # in units of the data
     np.testing.assert_allclose(values, expected, rtol=1e-5)
     card = Path("deployed/README.md").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -149,6 +150,8 @@ def test_a_language_model_continues_a_prompt(netspec: Netspec, work: Path, layer
             assert output("--prompt", prompt, *options) == prompt + text
     assert output("--prompt", "-", "--tokens=3", content="ab\n") == "ab" + generate("run", "ab", tokens=3)
     assert output("--prompt", "ab").startswith("ab")
+    answer = json.loads(output("--prompt", "ab", "--tokens=3", "--json"))
+    assert answer == {"prompt": "ab", "text": generate("run", "ab", tokens=3)}
     assert script_error("--prompt", "", status=2) == "error: the prompt is empty"
 
 
@@ -249,6 +252,7 @@ def test_the_encoder_decoder_net_of_the_zoo_rewrites_dates(netspec: Netspec, wor
     assert output("--prompt", "3 May 2019") == "2019-05-03"
     for prompt in ("Tuesday, 3 May 2019", "7/28/1999", "☃ 3", "x 20.6.2033"):
         assert output("--prompt", prompt) == generate("seq2seq", prompt)
+    assert json.loads(output("--prompt", "7/28/1999", "--json")) == {"prompt": "7/28/1999", "text": "1999-07-28"}
     done = run_script("--prompt", "☃☃ 3x")
     assert done.err == netspec("generate", "seq2seq", "--prompt", "☃☃ 3x").err.split("\n", 1)[1]
     assert done.err.startswith("note: the prompt has 2 characters")

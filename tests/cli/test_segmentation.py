@@ -120,6 +120,9 @@ def test_the_script_of_an_exported_model_writes_masks(netspec: Netspec, fields: 
         np.testing.assert_array_equal(np.asarray(mask), np.asarray(expected))
     shares = sorted(done.out.split(": ")[1].strip().split(", "))
     assert shares == ["green 50.0%", "red 50.0%"]
+    (answer,) = run_script(image, "--json", path="model/run.py").lines
+    assert answer["file"] == image
+    assert answer["shares"] == {"soil": 0, "green": 0.5, "red": 0.5}
 
 
 def test_masks_of_the_same_name_are_not_overwritten(netspec: Netspec, fields: Path) -> None:

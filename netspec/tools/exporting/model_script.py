@@ -36,7 +36,7 @@ USED = frozenset([
     "largest", "size", "vocabulary", "text", "texts", "starts", "kept", "present", "datetime", "run", "absent", "edges",
     "error", "folder", "line", "lost", "shown", "reason", "labels", "tokens", "windows", "failed", "categories",
     "is_missing", "missing_in", "read_rows", "read_number", "read_boolean", "note_unknown_categories",
-    "note_unknown_texts",
+    "note_unknown_texts", "answer", "as_json", "arguments", "box", "found",
     "Counter", "signal", "names", "files", "suffixes", "below", "struct", "sound", "samples", "rate", "read_sound",
     "resampled", "filter_phases", "steps", "lru_cache", "gcd", "ZEROS", "BETA", "wave",
     "read_numbers", "read_date", "read_parquet", "StoredDate", "read_categories", "classes", "inputs",
@@ -169,7 +169,7 @@ def script_text(files: Sequence[str], data: ScriptData, outputs: Sequence[Script
     lines = [
         f'"""Run {files[0]}: python {SCRIPT} {data.argument} ({WRITTEN_BY})."""',
         "",
-        *_imports(data, outputs),
+        *_imports(data),
         *_open_model(files, data, outputs),
     ]
     if data.generation is not None:
@@ -236,13 +236,13 @@ def _typical(encoding: NumberEncoding | DateEncoding) -> float:
     return float(offsets.get("timestamp", 0) // 86400 * 86400)
 
 
-def _imports(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
+def _imports(data: ScriptData) -> Iterator[str]:
     """Yield the lines that import modules."""
     has_lists = any(not text.tokenizer_file for text in data.vocabularies)
     modules = {
         "argparse": data.generation is not None,
         "csv": data.table is not None,
-        "json": has_lists or any(output.has_names for output in outputs),
+        "json": True,
         "re": has_lists or (data.table is not None and data.table.uses_patterns),
         "signal": data.generation is None,
         "struct": data.sound is not None,
@@ -326,20 +326,23 @@ def _compute(data: ScriptData, outputs: Sequence[ScriptOutput]) -> list[str]:
 
 def _print_answers(data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
     """Yield the lines that print the answers."""
-    row, indent, label = "row", _INDENT, "{row + 1}"
+    row, indent, label, key = "row", _INDENT, "{row + 1}", "row"
     if data.images or data.sound is not None:
-        row, indent, label = "0", "", "{name}"
+        row, indent, label, key = "0", "", "{name}", "file"
     elif data.table is not None:
         label = data.table.row_label
     elif data.texts:
-        label = "{labels[row]}"
+        label, key = "{labels[row]}", "row" if data.lines else "file"
     if indent:
         yield f"for row in range(len({outputs[0].variables[0]})):"
     several = len(outputs) > 1
     whole = data.images and _shows_whole_images(data.inputs)
+    yield f'{indent}answer = {{"{key}": {label[1:-1]}}}'
     for output in outputs:
         title = label + (f" {output.name}" if several else "")
         yield from (indent + line for line in _printed(output, row, title, several=several, whole=whole))
+    yield f"{indent}if as_json:"
+    yield f"{indent}    print(json.dumps(answer, ensure_ascii=False))"
 
 
 def _main(data: ScriptData) -> Iterator[str]:
@@ -348,15 +351,17 @@ def _main(data: ScriptData) -> Iterator[str]:
     yield 'if hasattr(signal, "SIGPIPE"):'
     yield "    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end with the reader of the output, such as `head`"
     yield 'if {"-h", "--help"} & {*sys.argv[1:]}:'
-    yield f'    print("usage: python {SCRIPT} {data.argument}")'
+    yield f'    print("usage: python {SCRIPT} [--json] {data.argument}")'
     yield "    sys.exit()"
-    yield f"if len(sys.argv) {'!= 2' if kind is None else '< 2'}:"
-    yield f'    print("error: usage: python {SCRIPT} {data.argument}", file=sys.stderr)'
+    yield 'as_json = "--json" in sys.argv  # print a JSON object for each sample'
+    yield 'arguments = [word for word in sys.argv[1:] if word != "--json"]'
+    yield "if len(arguments) != 1:" if kind is None else "if not arguments:"
+    yield f'    print("error: usage: python {SCRIPT} [--json] {data.argument}", file=sys.stderr)'
     yield "    sys.exit(2)"
     if kind is not None:
         yield f"suffixes = {sorted(kind.suffixes)!r}"
         yield "names = []"
-        yield "for name in sys.argv[1:]:"
+        yield "for name in arguments:"
         yield "    files = [name]"
         yield "    if Path(name).is_dir():"
         yield "        below = sorted(Path(name).rglob('*'), key=Path.as_posix)"
@@ -367,7 +372,7 @@ def _main(data: ScriptData) -> Iterator[str]:
         yield "        sys.exit(2)"
         yield "    names += files"
     else:
-        yield "names = sys.argv[1:]"
+        yield "names = arguments"
     yield "failed = False"
     yield "for name in names:"
     yield "    try:"
@@ -430,10 +435,20 @@ def _read_image(inputs: Inputs, outputs: Sequence[ScriptOutput]) -> list[str]:
         'elif image.mode == "P":',
         '    image = image.convert("RGBA")  # before transparency is dropped',
         f'image = image.convert("{_MODES[channels]}")',
+        *_check_size(image),
         *["size = image.size"] * any(output.answer in ("mask", "boxes") for output in outputs),
         *[f"image = image{_resizing(image)}"] * bool(_resized(image)),
         f'{_run(outputs)}{{"{name}": {_pixels(image)}}})',
     ]
+
+
+def _check_size(image: DeployedInput) -> Iterator[str]:
+    """Yield the lines that refuse an image of another size than that of the model's input, if it has a size."""
+    _, height, width = image.raw.shape
+    if not image.raw.ragged and not _resized(image):
+        yield f"if image.size != ({width}, {height}):"
+        reason = f"the image has {{image.width}} × {{image.height}} pixels, but the model takes {width} × {height}"
+        yield f'    raise ValueError(f"{reason}")'
 
 
 def _resizing(image: DeployedInput) -> str:
@@ -500,28 +515,40 @@ def _run(outputs: Sequence[ScriptOutput]) -> str:
 
 
 def _printed(output: ScriptOutput, row: str, label: str, *, several: bool, whole: bool) -> Iterator[str]:
-    """Yield the lines that print the answer of an output for a sample; `whole`: the net sees all of its image."""
+    """Yield the lines that add the answer of an output to that of its sample, and print it unless JSON is requested.
+
+    `whole`: the net sees all of its image.
+    """
     values, names = f"{output.variable}[{row}]", output.classes if output.has_names else ""
+    by_class = f"dict(zip({names}, {values}.tolist()))" if names else f"{values}.tolist()"
+    added = f'answer["{output.name}"] = ' if several else "answer |= "
+    shown = [f'print(f"{label}: array of shape {{{values}.shape}}")']
+    fields = f'"array": {values}.tolist()'
     match output.answer:
         case "class":
             yield f"best = {values}.argmax()"
             format_ = ".1%" if output.values == "probability" else ".6g"
-            score = f"{output.variable}[{row}, best]:{format_}"
-            yield f'print(f"{label}: {{{f"{names}[best]" if names else "best"}}} {{{score}}}")'
+            score, best = f"{output.variable}[{row}, best]", f"{names}[best]" if names else "best"
+            shown = [f'print(f"{label}: {{{best}}} {{{score}:{format_}}}")']
+            fields = f'"class": {best if names else "int(best)"}, "{output.values}": float({score})'
+            fields += f', "probabilities": {by_class}' if output.values == "probability" else ""
         case "either":
             yield f"second = {values}.item()"
-            named = f"{names}[second > 0.5]" if names else "int(second > 0.5)"
-            yield f'print(f"{label}: {{{named}}} {{max(second, 1 - second):.1%}}")'
+            named = f"{names}[second > 0.5]" if names else "str(int(second > 0.5))"
+            shown = [f'print(f"{label}: {{{named}}} {{max(second, 1 - second):.1%}}")']
+            fields = f'"class": {named}, "probability": max(second, 1 - second)'
         case "classes":
             chosen = f"{names}[index]" if names else "str(index)"
             yield f"chosen = [{chosen} for index in np.flatnonzero({values} > 0.5)]"
-            yield f'print(f"{label}:", *chosen)'
+            shown = [f'print(f"{label}:", *chosen)']
+            fields = f'"classes": chosen, "probabilities": {by_class}'
         case "mask":
             yield f"mask = {values}.argmax(axis=0).astype(np.uint8)"
             yield f"shares = np.bincount(mask.ravel(), minlength=len({values})) / mask.size"
             titles = names or "map(str, range(len(shares)))"
-            yield f"largest = sorted(zip(shares, {titles}), reverse=True)"
-            yield f'print(f"{label}:", ", ".join(f"{{title}} {{share:.1%}}" for share, title in largest if share))'
+            yield f"largest = sorted(zip(shares.tolist(), {titles}), reverse=True)"
+            shown = [f'print(f"{label}:", ", ".join(f"{{title}} {{share:.1%}}" for share, title in largest if share))']
+            fields = '"shares": {title: share for share, title in largest}'
             if row == "0":  # of an image
                 ending = f"_{output.variable}.png" if several else "_mask.png"
                 resized = ".resize(size, Image.Resampling.NEAREST)" if whole else ""
@@ -530,14 +557,21 @@ def _printed(output: ScriptOutput, row: str, label: str, *, several: bool, whole
         case "boxes":
             boxes, scores, labels = (f"{variable}[{row}]" for variable in output.variables)
             scaled = " * [*size, *size]" if whole else ""  # else the edges are fractions of the part the net sees
-            yield f"for edges, score, best in zip({boxes}{scaled}, {scores}, {labels}):"
-            yield "    if best >= 0:"
+            yield "found = ["
             corners = "[round(float(edge), 2) for edge in edges]"
-            yield f'        print(f"{label}: {{{f"{names}[best]" if names else "best"}}} {{score:.1%}}", {corners})'
+            best = f"{names}[best]" if names else "int(best)"
+            yield f'    {{"class": {best}, "score": float(score), **dict(zip(("x1", "y1", "x2", "y2"), {corners}))}}'
+            yield f"    for edges, score, best in zip({boxes}{scaled}, {scores}, {labels}) if best >= 0"
+            yield "]"
+            shown = ["for box in found:"]
+            shown += [f"""    print(f"{label}: {{box['class']}} {{box['score']:.1%}}", list(box.values())[2:])"""]
+            fields = '"boxes": found'
         case "value":
-            yield f'print(f"{label}:", *{values}.ravel())'
-        case "text" | "array":
-            yield f'print(f"{label}: array of shape {{{values}.shape}}")'
+            shown = [f'print(f"{label}:", *{values}.ravel())']
+            fields = f'"prediction": {values}.squeeze().astype(str).astype(float).tolist()'
+    yield f"{added}{{{fields}}}"
+    yield "if not as_json:"
+    yield from (f"    {line}" for line in shown)
 
 
 def _identifier(name: str) -> str:

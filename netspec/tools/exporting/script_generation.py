@@ -83,11 +83,16 @@ class ScriptGeneration(ABC):
         yield "    parser = argparse.ArgumentParser()"
         yield f'    parser.add_argument("--prompt", metavar="TEXT", required=True, help="{help_}, or - (stdin)")'
         yield from (f"    parser.add_argument({option})" for option in options)
-        yield "    arguments = parser.parse_args()"
+        yield '    parser.add_argument("--json", action="store_true", help="print a JSON object")'
+        yield "    arguments = vars(parser.parse_args())"
+        yield '    as_json = arguments.pop("json")'
         yield "    try:"
-        yield '        if arguments.prompt == "-":'
-        yield r'            arguments.prompt = sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")'
-        yield f"        print({text})"
+        yield '        if arguments["prompt"] == "-":'
+        yield "            content = sys.stdin.buffer.read().decode()"
+        yield r'            arguments["prompt"] = content.removesuffix("\n").removesuffix("\r")'
+        yield "        text = generate(**arguments)"
+        yield "        answer = json.dumps({'prompt': arguments['prompt'], 'text': text}, ensure_ascii=False)"
+        yield f"        print(answer if as_json else {text})"
         yield "    except ValueError as error:"
         yield '        print(f"error: {error}", file=sys.stderr)'
         yield "        sys.exit(2)"
@@ -198,7 +203,7 @@ def generate(prompt, tokens={TOKENS}, temperature={TEMPERATURE}, seed={SEED}):
             f'"--temperature", type=float, metavar="T", default={TEMPERATURE}, help="divide logits by T [%(default)s]"',
             f'"--seed", type=int, metavar="N", default={SEED}, help="draw with this seed [%(default)s]"',
         ]
-        return self._main("continue this text", options, "arguments.prompt + generate(**vars(arguments))")
+        return self._main("continue this text", options, 'arguments["prompt"] + text')
 
 
 @dataclass(frozen=True)
@@ -265,7 +270,7 @@ def generate(prompt):
 
     def main(self) -> Iterator[str]:
         """Yield the lines that read the arguments of the script, and print the text."""
-        return self._main("rewrite this text", [], "generate(arguments.prompt)")
+        return self._main("rewrite this text", [], "text")
 
 
 def script_generation(
