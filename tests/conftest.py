@@ -31,6 +31,10 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))))
 
 
+# Files of tests need not survive a power failure, and a test of training waits for the disk for a tenth of its time.
+pytest.MonkeyPatch().setattr(os, "fsync", lambda file: None)
+
+
 @cache
 def why_no_gpu(required: int = 1) -> str | None:
     """Why tests marked `gpu`, or `gpu(2)`, cannot run here; None where they can."""
