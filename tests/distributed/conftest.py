@@ -128,9 +128,9 @@ def jobs() -> Iterator[Jobs]:
 def trainings(
     jobs: Any, workers: int, listed: list[dict[str, Any]], folder: Path, program: str = "trainings.py"
 ) -> dict[str, str]:
-    """The errors of those that failed, by name."""
+    """Run trainings, on the device `reference` if they name none; the errors of those that failed, by name."""
     message = folder / "list.json"
-    message.write_text(json.dumps(listed))
+    message.write_text(json.dumps([{"device": "reference", **training} for training in listed]))
     job = jobs(workers, program, str(message), by="mpiexec")
     assert job.end() == 0, job.err
     lines = [json.loads(line) for line in job.out.splitlines()]

@@ -186,9 +186,17 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
                 specs = {name: base_specs[name] for name in BITS}
         if workers == 2:  # the first one: what it leaves under way is nothing to the others
             specs = {"huge": diverging(folder), **specs}
-        listed: list[dict[str, Any]] = [{"spec": spec, "run_dir": str(runs / name)} for name, spec in specs.items()]
+        listed: list[dict[str, Any]] = [
+            {"spec": spec, "run_dir": str(runs / name), "device": "auto"} for name, spec in specs.items()
+        ]
         listed += (
-            {"spec": base_specs[name], "run_dir": str(runs / "again" / name), "resume": True, "of": str(of / name)}
+            {
+                "spec": base_specs[name],
+                "run_dir": str(runs / "again" / name),
+                "resume": True,
+                "of": str(of / name),
+                "device": "auto",
+            }
             for name in resumed
         )
         return trainings(jobs, workers, listed, runs)

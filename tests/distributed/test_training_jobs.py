@@ -123,7 +123,7 @@ def test_runs_with_killed_workers_resume_to_the_same_weights(
     full = [{"spec": str(path), "run_dir": str(run / "whole")} for path, run in runs.items()]
     assert trainings(jobs, 2, full, tmp_path) == {}
     for path, run in runs.items():
-        job = jobs.train(path, "--workers", 2, "--run-dir", run / "killed", "--json")
+        job = jobs.train(path, "--workers", 2, "--run-dir", run / "killed", "--device", "reference", "--json")
         saved = until(job, "checkpoint")["step"]
         assert saved < 500
         job.pids = workers_of(job)
