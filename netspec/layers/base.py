@@ -286,10 +286,14 @@ def _multiplier(layer: LayerFields, field_: str, name: str) -> float:
     return float(multiplier.get(name, 1.0)) if isinstance(multiplier, Mapping) else float(multiplier)
 
 
-@cache
 def arity(cls: type[Any]) -> tuple[int, int | None]:
     """Minimum and maximum number of inputs of `build` (None: any number), from its signature."""
-    parameters = list(inspect.signature(cls.build).parameters.values())[2:]
+    return _arity_of(cls.build)
+
+
+@cache
+def _arity_of(build: Callable[..., Any]) -> tuple[int, int | None]:
+    parameters = list(inspect.signature(build).parameters.values())[2:]
     is_variadic = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
     positional = [parameter for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
     minimum = sum(parameter.default is parameter.empty for parameter in positional)
