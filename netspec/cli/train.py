@@ -148,7 +148,8 @@ def _train(
             )
     except Interrupted as stopped:
         if as_json and world().rank == 0:
-            print_json_line({"event": "interrupted", "run_dir": str(stopped.run_dir), "step": stopped.step})
+            facts = {"run_dir": str(stopped.run_dir), "step": stopped.step, "reason": stopped.reason}
+            print_json_line({"event": "interrupted", **facts})
         if world().rank == 0:
             print(_stop_message(stopped), file=sys.stderr)
         return INTERRUPTED
@@ -192,6 +193,8 @@ def _checkpoint_among(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 def _stop_message(stopped: Interrupted) -> str:
     """One line: how it stopped, and the command that goes on. The run's own spec holds the overrides already."""
+    from netspec.training.events import stop_reason_suffix
+
     again = command("train", stopped.run_dir / "spec.yaml", "--resume", *stopped.options)
     if not (stopped.run_dir / "spec.yaml").is_file():
         return "stopped at once, before the first step; nothing was written"
@@ -199,7 +202,7 @@ def _stop_message(stopped: Interrupted) -> str:
         return f"stopped at once, before the first checkpoint; to start again: {again}"
     if stopped.at_once:
         return f"stopped at once; to continue from step {stopped.step:,}: {again}"
-    return f"stopped after step {stopped.step:,}; to continue: {again}"
+    return f"stopped after step {stopped.step:,}{stop_reason_suffix(stopped.reason)}; to continue: {again}"
 
 
 def _print_end(run: Run) -> None:

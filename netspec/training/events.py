@@ -259,7 +259,7 @@ def format_event(event: Event) -> str:
         case "error":
             return "\n".join(map(_format_problem, event["problems"])) + f" (exit status {event['exit_status']})"
         case "stopped":
-            return f"stopped after step {event['step']:,}"
+            return f"stopped after step {event['step']:,}{stop_reason_suffix(event.get('reason'))}"
         case "done":
             evaluations = {split: event[split] for split in ("validation", "test") if event.get(split)}
             for evaluation in list(evaluations.values()):
@@ -270,6 +270,11 @@ def format_event(event: Event) -> str:
             best = f", {describe_best(event)}" if event.get("best") else ""
             return f"done: {counted(event['steps'], 'step')} in {duration(event['seconds'])}{best}{results}{skipped}"
     return json_text(event)
+
+
+def stop_reason_suffix(reason: str | None) -> str:
+    """The reason why a training was interrupted, after a colon; empty for Ctrl-C, whose user knows it."""
+    return "" if reason in (None, "SIGINT") else f": {reason}"
 
 
 def format_epoch(log: Event | None, test: Event) -> str | None:

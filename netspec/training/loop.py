@@ -290,7 +290,8 @@ class TrainingLoop:
     def request_stop(self, reason: str) -> None:
         """Ask all workers to stop after this step or the next one, and to save, as Ctrl-C does. Not collective.
 
-        The run can be resumed. `reason` is what Python callers and the log see, for example "the time limit".
+        The run can be resumed. `reason`, for example "the time limit", is in the log, in the message of `netspec train`
+        and in `netspec.Interrupted`.
         """
         self.signals.request_stop(reason)
 

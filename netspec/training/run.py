@@ -31,7 +31,16 @@ from netspec.training.diagnostics.causality_warnings import causality_warnings
 from netspec.training.diagnostics.class_count_warnings import class_count_warnings
 from netspec.training.environment import machine, threads, versions
 from netspec.training.evaluation import Evaluation, open_evaluation_loader
-from netspec.training.events import Event, Listener, LogFiles, data_name, describe_best, duration, read_log
+from netspec.training.events import (
+    Event,
+    Listener,
+    LogFiles,
+    data_name,
+    describe_best,
+    duration,
+    read_log,
+    stop_reason_suffix,
+)
 from netspec.training.inference.model import count_elements, load_weights
 from netspec.training.lockstep import Lockstep
 from netspec.training.loop import TrainingLoop
@@ -119,10 +128,17 @@ class Run:
 class Interrupted(KeyboardInterrupt):
     """The training was asked to stop: it finished the step and wrote a checkpoint, or stopped at once."""
 
-    def __init__(self, run_dir: Path, step: int | None, *, at_once: bool = False, options: Sequence[str] = ()) -> None:
-        super().__init__(f"stopped at once in {run_dir}" if at_once else f"stopped after step {step}")
-        self.run_dir, self.step, self.at_once, self.options = run_dir, step, at_once, options
-        """`step` is that of the newest checkpoint, None if there is none. `options` resume with as many workers."""
+    def __init__(
+        self, run_dir: Path, step: int | None, *, at_once: bool = False, options: Sequence[str] = (),
+        reason: str | None = None,
+    ) -> None:  # fmt: skip
+        """`step` is that of the newest checkpoint, None if there is none. `options` resume with as many workers.
+
+        `reason` is the name of the signal, or what a callback passed to `TrainingLoop.request_stop`.
+        """
+        after = f"stopped after step {step}{stop_reason_suffix(reason)}"
+        super().__init__(f"stopped at once in {run_dir}" if at_once else after)
+        self.run_dir, self.step, self.at_once, self.options, self.reason = run_dir, step, at_once, options, reason
 
 
 @dataclass
@@ -238,10 +254,12 @@ def _run_stages(
             return train_stages(spec, session, folder, train, weights=weights, listeners=listeners, callbacks=callbacks)
         except StoppedBetweenStages as stop:
             step = steps_before(stop.folder) + stop.step
-            raise Interrupted(folder.folder, step, options=stop.options) from None
+            raise Interrupted(folder.folder, step, options=stop.options, reason=stop.reason) from None
         except Interrupted as stop:
             step = steps_before(stop.run_dir) + (stop.step or 0)
-            raise Interrupted(folder.folder, step or None, at_once=stop.at_once, options=stop.options) from None
+            raise Interrupted(
+                folder.folder, step or None, at_once=stop.at_once, options=stop.options, reason=stop.reason
+            ) from None
 
 
 @contextmanager
@@ -253,7 +271,8 @@ def _recorded_failure(loop: TrainingLoop, log: Sequence[Listener]) -> Iterator[N
         best = {"best": loop.best_criterion(), "weights_step": loop.progress.best_step}
         facts: Event = {"step": loop.step, **(best if loop.progress.best_value is not None else {})}
         if isinstance(error, KeyboardInterrupt):
-            event: Event = {"event": "stopped", **facts}
+            reason = error.reason if isinstance(error, Interrupted) else None
+            event: Event = {"event": "stopped", **facts, **({"reason": reason} if reason else {})}
         else:
             failure = as_netspec_error(error)
             problems = [problem.as_json() for problem in failure.problems]
@@ -502,9 +521,10 @@ def _finish(loop: TrainingLoop) -> Run:
     weights_step, best = (progress.best_step, loop.best_criterion()) if is_best else (progress.step, None)
     results = {split: evaluation and evaluation.as_json() for split, evaluation in evaluations.items()}
     stopped = loop.stopped and not loop.finished
-    session.leave([progress.step, stopped])
+    reason = next(filter(None, session.gather(loop.signals.stop)), None) if stopped else None
+    session.leave([progress.step, stopped, reason])
     if stopped:
-        raise Interrupted(folder.folder, progress.step, options=session.resume_options())
+        raise Interrupted(folder.folder, progress.step, options=session.resume_options(), reason=reason)
     for split, evaluation in evaluations.items():
         for note in evaluation.notes if evaluation else ():
             loop.emit("note", message=f"on the {data_name(split)}, {note}")
@@ -528,12 +548,12 @@ def _serve(session: Session, compiler: Compiler, began: float) -> Run:
     try:
         with Signals():  # the workers decide when all stop
             session.serve(compiler)
-        step, stopped = session.leave()
+        step, stopped, reason = session.leave()
     except KeyboardInterrupt:
         options = session.resume_options()
         raise Interrupted(folder.folder, folder.newest_step(), at_once=True, options=options) from None
     if stopped:
-        raise Interrupted(folder.folder, step, options=session.resume_options())
+        raise Interrupted(folder.folder, step, options=session.resume_options(), reason=reason)
     return Run(folder.folder, step, time.perf_counter() - began, None, folder.weights, folder.log)
 
 

@@ -29,7 +29,7 @@ class Signals:
         """Without `handles`, no signal is handled."""
         self._handles = handles
         self.stop: str | None = None
-        """Reason to stop: the name of a signal, or an error that may wait until all workers have saved."""
+        """Reason to stop: the name of a signal, or that of `request_stop`."""
         self.snapshot = False
         """True once a checkpoint was requested; the loop resets it."""
         self._before: dict[int, Any] = {}

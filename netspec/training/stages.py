@@ -133,23 +133,24 @@ def _ended(stage_run: RunDir, stage: TrainSpec, spec: TrainSpec, number: int) ->
 class StoppedBetweenStages(Exception):
     """The training was asked to stop during the last step of a stage that is not the last one."""
 
-    def __init__(self, folder: Path, step: int, options: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, step: int, options: Sequence[str], reason: str) -> None:
         super().__init__(f"stopped after step {step}")
-        self.folder, self.step, self.options = folder, step, options
+        self.folder, self.step, self.options, self.reason = folder, step, options, reason
 
 
 class _StopRequest(Callback):
     """Records whether a stage that reached its end was asked to stop."""
 
-    requested = False
+    reason: str | None = None
 
     def on_train_end(self, training: TrainingLoop) -> None:
-        self.requested = training.signals.stop is not None
+        self.reason = training.signals.stop
 
     def check(self, session: Session, run: Run, stage_run: RunDir) -> None:
         """Raise `StoppedBetweenStages` if any worker was asked to stop. Collective."""
-        if session.broadcast(any(session.gather(self.requested))):
-            raise StoppedBetweenStages(stage_run.folder, run.steps, session.resume_options())
+        reason = session.broadcast(next(filter(None, session.gather(self.reason)), None))
+        if reason is not None:
+            raise StoppedBetweenStages(stage_run.folder, run.steps, session.resume_options(), reason)
 
 
 class _SpecWriter:

@@ -105,7 +105,7 @@ def test_a_stop_in_the_last_step_of_a_stage_reaches_all_workers(jobs, staged: di
     message.write_text(json.dumps([{**arguments, "stops": {"rank": 1, "step": 20}}]))
     job = jobs(2, "trainings.py", str(message), by="mpiexec")
     assert job.end() == 0, job.err
-    assert json.loads(job.out) == {"run": str(run_dir), "stopped": 20}
+    assert json.loads(job.out) == {"run": str(run_dir), "stopped": 20, "reason": "the test"}
     assert not (run_dir / "stage-2").exists()
     assert trainings(jobs, 2, [{**arguments, "resume": True}], tmp_path) == {}
     assert events(run_dir, "done")[0]["steps"] == 30

@@ -79,11 +79,12 @@ def test_a_stopped_run_is_recorded(spec: Make, tmp_path: Path) -> None:
             if training.step == 6:
                 training.request_stop("the test")
 
-    with pytest.raises(netspec.Interrupted):
+    with pytest.raises(netspec.Interrupted, match="stopped after step 6: the test") as caught:
         netspec.train(spec(), run_dir=tmp_path / "run", callbacks=[Stop()])
+    assert caught.value.reason == "the test"
     last = events(tmp_path / "run")[-1]
-    assert (last["event"], last["step"]) == ("stopped", 6)
-    assert (tmp_path / "run" / "log.txt").read_text().splitlines()[-1] == "stopped after step 6"
+    assert (last["event"], last["step"], last["reason"]) == ("stopped", 6, "the test")
+    assert (tmp_path / "run" / "log.txt").read_text().splitlines()[-1] == "stopped after step 6: the test"
 
 
 @pytest.mark.parametrize("folder", ["run", "new/run", None])

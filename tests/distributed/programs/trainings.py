@@ -45,7 +45,7 @@ for job in json.loads(Path(sys.argv[1]).read_text()):
     except Interrupted as stopped:
         assert stops is not None
         if join().is_first:
-            print(json.dumps({"run": job["run_dir"], "stopped": stopped.step}))
+            print(json.dumps({"run": job["run_dir"], "stopped": stopped.step, "reason": stopped.reason}))
     except NetspecError as error:
         assert ACTIVITY.gives_up_at == inf, "workers would wait no more in what comes next"
         if join().is_first:
