@@ -364,6 +364,14 @@ def test_random_numbers_are_drawn_once_and_that_is_noted(operator: str, tmp_path
     assert array.max() < 3
 
 
+def test_a_bernoulli_keeps_probabilities_of_0_and_1(tmp_path: Path) -> None:
+    proto, _, _ = case(helper.make_node("Bernoulli", ["x"], ["y"], seed=7.0), "", x="f 2 3")
+    net, _ = imported(proto, tmp_path)
+    x = np.array([[[0, 1, 1], [1, 0, 0]]], "float32")
+    (y,) = net.predict({"x": x}).values()
+    np.testing.assert_array_equal(y, x)
+
+
 HUGE: dict[str, Any] = {
     "padding": case(node("Pad", "x p", mode="wrap"), "too many elements", x="f N 3", p=ints(0, 10**12, 0, 0)),
     "a matrix": case(node("EyeLike", "x"), "is too large", x=f"f {10**6} {10**6}"),

@@ -37,6 +37,20 @@ def like(ctx: LiftContext, node: OperatorNode) -> None:
     ctx.tensors.constants[node.outputs[0]] = _drawn(ctx, node, ctx.tensors.shape(x), own_dtype)
 
 
+@rule("Bernoulli")
+def bernoulli(ctx: LiftContext, node: OperatorNode) -> None:
+    """1 with the probabilities x, else 0; ONNX's own expansion of the operator compares the other way round."""
+    steps, x = Expansion(ctx, node), node.inputs[0]
+    seed = {key: node.attributes[key] for key in ("seed",) if key in node.attributes}
+    drawn = steps.node("RandomUniformLike", x, low=0.0, high=1.0, **seed)
+    is_one, dtype = steps.node("Less", drawn, x), node.attributes.get("dtype")
+    if dtype:
+        steps.node("Cast", is_one, to=dtype)
+    else:
+        steps.node("CastLike", is_one, x)
+    steps.lift()
+
+
 @rule("Multinomial")
 def multinomial(ctx: LiftContext, node: OperatorNode) -> None:
     """Classes (N, samples) by logits (N, classes): as many sums of probabilities as a drawn number is not below."""
