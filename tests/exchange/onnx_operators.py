@@ -21,7 +21,8 @@ def operators() -> dict[str, list[str]]:
     functions = {schema.name for schema in defs.get_all_schemas() if not schema.domain and _has_function(schema)}
     by_rule = [op_type for domain, op_type in keys if not domain and becomes_layers(domain, op_type)]
     constants = [op_type for domain, op_type in keys if not domain and not becomes_layers(domain, op_type)]
-    parts = functions - {op_type for domain, op_type in keys if not domain} - {"Bernoulli"}
+    parts = functions - {op_type for domain, op_type in keys if not domain}
+    names = {schema.name for schema in defs.get_all_schemas() if not schema.domain}
     return {
         "Operators that become layers:": by_rule,
         "Operators that become an activation function, or the operators that ONNX defines them by:": sorted(
@@ -34,6 +35,9 @@ def operators() -> dict[str, list[str]]:
         "Operators of `com.microsoft.nchwc`, on blocks of channels:": [
             op_type for domain, op_type in keys if domain == BLOCKED
         ],
+        "Operators of ONNX that cannot be imported:": sorted(
+            names.difference(by_rule, BY_FORMULA, parts, OF_SHAPES, constants)
+        ),
     }
 
 
