@@ -4,7 +4,8 @@ Modules are found by scan: a file put here is known to the spec language, the re
 that add their own import from this module, from `netspec.graph` (ops and their values) and from `netspec.training`
 (what a training file names).
 
-To write a layer: `LayerSpec`, `Builder` (makes parameters and states), `Sample` (a configuration to test).
+To write a layer: `LayerSpec`, `Builder` (makes parameters and states), `Sample` (a configuration to test); `require`
+reports inputs that do not fit, with the layer and its line.
 
 To write others:
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from netspec.layers.base import Builder as Builder
     from netspec.layers.base import LayerSpec as LayerSpec
     from netspec.layers.base import Sample as Sample
+    from netspec.layers.checks import require as require
     from netspec.layers.constraints import Constraint as Constraint
     from netspec.layers.constraints import ConstraintSpec as ConstraintSpec
     from netspec.layers.initializers.base import Constant as Constant
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "netspec.layers.activation.base": "Activation ActivationSpec activate",
     "netspec.layers.base": "Builder LayerSpec Sample",
+    "netspec.layers.checks": "require",
     "netspec.layers.constraints": "Constraint ConstraintSpec",
     "netspec.layers.initializers.base": "Constant Initializer InitializerSpec Ones Zeros",
     "netspec.layers.initializers.random": "RandomNormal RandomUniform TruncatedNormal",

@@ -106,6 +106,15 @@ def test_a_package_adds_a_layer_a_loss_a_solver_and_a_source(site):
     assert "loss-FourthPower" in schema["$defs"]
 
 
+def test_a_layer_of_a_package_reports_inputs_that_do_not_fit(site):
+    shutil.copy(PACKAGE, site)
+    install(site, "shiny", GROUPS)
+    (site.parent / "net.yaml").write_text(NET.replace("now: {shape: [8]}", "now: {shape: [2, 8]}"))
+    done = netspec(site, "check", "net.yaml")
+    assert done.returncode == 2
+    assert "net.yaml:3:35: error: layer `gate` (Gate): the input is not a vector of features" in done.stderr
+
+
 def test_a_package_adds_a_callback(site):
     shutil.copy(PACKAGE, site)
     install(site, "shiny", {**GROUPS, "callbacks": ("StepCounter", "shiny:StepCounter")})

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netspec.graph import Sigmoid, Value
-from netspec.layers import Builder, ElementLosses, Initializer, LayerSpec, Ones, PairLoss, Sample
+from netspec.layers import Builder, ElementLosses, Initializer, LayerSpec, Ones, PairLoss, Sample, require
 from netspec.training import (
     Callback,
     CallbackSpec,
@@ -34,6 +34,7 @@ class Gate(LayerSpec):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, F) → (N, F)."""
+        require(len(x.shape) == 2, "the input is not a vector of features", expected="(batch, features)", got=x.type)
         gate: Value = Sigmoid()(x * builder.parameter("scale", x.shape[1:], self.scale_initializer))
         return x * gate
 
