@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,14 +25,20 @@ def all_written() -> list[Written]:
     return [written(name) for name in (*NETS, *SAMPLES)]
 
 
-def record(keras: Any) -> dict[str, np.ndarray]:
-    """For each file: of what it is (`of`), and the outputs as they lie here; or why Keras can't run it."""
+def record(keras: Any, before: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Record for each file its digest (`of`), and Keras's outputs in netspec's layout, or why Keras can't run it.
+
+    Answers `before` are kept for files that have not changed.
+    """
     keras.config.set_floatx("float32")
     keras.config.set_image_data_format("channels_last")
     recorded: dict[str, np.ndarray] = {"operations": np.array(sorted(operations()))}
     with TemporaryDirectory() as folder:
         for case in all_written():
             recorded[f"{case.name}/of"] = np.array(case.digest)
+            if str(before.get(f"{case.name}/of", "")) == case.digest:
+                recorded |= {key: array for key, array in before.items() if key.rpartition("/")[0] == case.name}
+                continue
             outputs = _outputs(keras, case, Path(folder) / "model.keras")
             if isinstance(outputs, str):
                 recorded[f"{case.name}/unlike"] = np.array(outputs)

@@ -1,6 +1,6 @@
 """Record what Keras (on PyTorch), or PyTorch, answers to the samples of every layer, loss and metric that it has too.
 
-    KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record [--output DIRECTORY] [CLASS …]
+    KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record [--output DIRECTORY] [--changed] [CLASS …]
 
 In float64, as far as Keras keeps it. For each sample: values of all inputs and weights, the output, and the gradients
 of the sum of the output times fixed numbers. Of netspec only the random numbers are used; it computes nothing here.
@@ -40,7 +40,7 @@ from tests.peers import (
     torch_losses,
     torch_resume,
 )
-from tests.peers.recordings import RECORDED, save_answers
+from tests.peers.recordings import RECORDED, load_answers, save_answers
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     **{f"AveragePooling{rank}D": {"pool_size": 2} for rank in (1, 2, 3)},  # Keras has one for MaxPooling alone
@@ -389,7 +389,7 @@ COMPARISONS: dict[str, Callable[[], dict[str, np.ndarray]]] = {
     "constraints": lambda: constraints.record(keras()),
     "fractional_pooling": fractional_pooling.record,
     "gradient_accumulation": lambda: gradient_accumulation.record(keras()),
-    "keras_files": lambda: keras_files.record(keras()),
+    "keras_files": lambda: keras_files.record(keras(), {}),
     "keras_training": lambda: keras_training.record(keras()),
     "lbfgs": lambda: lbfgs.record(import_module("torch")),
     "mel_spectrograms": lambda: mel_spectrograms.record(keras()),
@@ -408,8 +408,16 @@ def main() -> None:
     parser.add_argument(
         "names", nargs="*", help=f"layers, losses and metrics, or {', '.join(COMPARISONS)} [all of them]"
     )
+    parser.add_argument(
+        "--changed", action="store_true", help="keep the recorded answers of keras_files for files that are the same"
+    )
     arguments = parser.parse_args()
-    for name, record in COMPARISONS.items():
+    if unknown := set(arguments.names) - COMPARISONS.keys() - {case.type for case in cases(*KINDS)}:
+        parser.error(f"there is no layer, loss, metric or comparison {', '.join(sorted(unknown))}")
+    comparisons = dict(COMPARISONS)
+    if arguments.changed:
+        comparisons["keras_files"] = lambda: keras_files.record(keras(), load_answers("keras_files"))
+    for name, record in comparisons.items():
         if not arguments.names or name in arguments.names:
             save_answers(arguments.output, name, record())
     for name, arrays in answers(*arguments.names):

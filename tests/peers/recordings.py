@@ -17,7 +17,7 @@ ANSWERS = Path(os.environ.get("NETSPEC_PEER_ANSWERS", RECORDED))
 """Answers that the tests compare with: `make test-peers` sets this to those of the installed peers."""
 
 RECORD_AGAIN = (
-    "record the answers: make peers; KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record {names}"
+    "record the answers: make peers; KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record --changed {names}"
 )
 
 

@@ -1,4 +1,4 @@
-"""Windows of FractionalMaxPooling against PyTorch's, which `tests.peers.record fractional_regions` recorded."""
+"""Windows of FractionalMaxPooling against PyTorch's, which `tests.peers.record fractional_pooling` recorded."""
 
 from __future__ import annotations
 

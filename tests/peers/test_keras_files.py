@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import netspec.exchange.formats.keras.importing.layers  # noqa: F401  # which re
 from netspec.exchange.formats.keras.importing.operations import REFUSED, is_imported
 from netspec.exchange.formats.keras.names import keras_snake
 from tests.exchange.formats.keras.nets import NETS, SAMPLES, names_of_nets, written
+from tests.peers import keras_files
 from tests.peers.recordings import RECORD_AGAIN, load_answers
 
 AGAIN = RECORD_AGAIN.format(names="keras_files")
@@ -38,6 +41,20 @@ def test_every_operation_of_keras_is_read_or_refused_by_name() -> None:
     assert len(names) > 300
     assert [name for name in names if not is_imported(name) and name not in REFUSED] == []
     assert [case for case in REFUSED if is_imported(case) or case not in names] == []
+
+
+def test_answers_for_unchanged_files_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load_answers("keras_files")
+    monkeypatch.setattr(keras_files, "all_written", lambda: [written(name) for name in [*SAMPLES][:5]])
+    monkeypatch.setattr(keras_files, "operations", set)
+    keras = Mock()
+    keras.models.load_model.side_effect = AssertionError("Keras has answered this file")
+    kept = keras_files.record(keras, before)
+    assert len(kept) > 5
+    for key in kept.keys() - {"operations"}:
+        np.testing.assert_array_equal(kept[key], before[key])
+    with pytest.raises(AssertionError, match="has answered"):
+        keras_files.record(keras, {})
 
 
 @pytest.mark.parametrize("name", names_of_nets(UNLIKE))

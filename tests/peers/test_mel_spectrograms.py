@@ -1,4 +1,4 @@
-"""MelSpectrogram against Keras's answers, which `tests.peers.record spectra` wrote down."""
+"""MelSpectrogram against Keras's answers, which `tests.peers.record mel_spectrograms` recorded."""
 
 from __future__ import annotations
 
