@@ -114,7 +114,7 @@ class CallSequence:
                 self._set_threads(self._usual)
 
     def only(self, is_wanted: Callable[[Node], bool]) -> list[Thunk]:
-        """The thunks of the nodes for which `wanted` is true."""
+        """The thunks of the nodes for which `is_wanted` is true."""
         steps = zip(self._nodes, self._thunks, strict=True)
         return [thunk for node, thunk in steps if node is not None and is_wanted(node)]
 

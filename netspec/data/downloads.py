@@ -180,7 +180,7 @@ def _fetch_from(address: str, download: Download, part: Path) -> None:
 
 
 def _receive(response: HTTPResponse, download: Download, part: Path, offset: int) -> None:
-    """Write the response after the first `begun` bytes of `part`; never more than the size of the file."""
+    """Write the response after the first `offset` bytes of `part`; never more than the size of the file."""
     received, since, reported = offset, (monotonic(), offset), monotonic()
     try:
         file = part.open("r+b" if offset else "wb")
@@ -214,7 +214,7 @@ def _write(file: IO[bytes], piece: bytes, path: Path) -> None:
 
 @contextmanager
 def _opened(address: str, offset: int) -> Iterator[HTTPResponse]:
-    """Open an address, from byte `begun` on if the server supports it."""
+    """Open an address, from byte `offset` on if the server supports it."""
     from urllib.request import Request
 
     headers = {"User-Agent": "netspec", "Accept-Encoding": "identity"}

@@ -1,4 +1,4 @@
-"""`Native`: machine code of a kernel, compiled by numba once and loaded from disk ever after.
+"""`CompiledKernel`: machine code of a kernel, compiled by numba once and loaded from disk ever after.
 
 A kernel body is a function `body(first, last, …)` that does the units of work from `first` to before `last`. A short
 generated module, which numba compiles, holds it as `run`; `compile` adds a C function of one argument, an array of
@@ -197,8 +197,6 @@ def _native(imports: str, body: str, arguments: tuple[Argument, ...], *modules: 
         with compilation():
             object_code = compile_module(store.module(f"netspec_{key}", text), arguments)
         store.write(f"{key}.o", object_code)
-    from netspec.backends.numba.native import load
-
     return CompiledKernel(load(object_code), arguments)
 
 

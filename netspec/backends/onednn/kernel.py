@@ -162,7 +162,7 @@ class OneDnnKernel(Kernel):
         raise NotImplementedError  # abstract
 
     def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
-        """The layouts to describe the computation with, some of them `CHOSEN`, for operands stored as `given`."""
+        """The layouts to describe the computation with, some of them `CHOSEN`, for operands stored as `offered`."""
         return LayoutSignature((PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs))
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:

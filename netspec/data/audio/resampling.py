@@ -26,7 +26,7 @@ def steps(rate: int, new_rate: int) -> tuple[int, int]:
 
 
 def resampled(sound: Array, rate: int, new_rate: int) -> Array:
-    """sound: (channels, frames) at `rate` → (channels, ⌈frames · wanted / rate⌉) at `wanted`, of float32.
+    """sound: (channels, frames) at `rate` → (channels, ⌈frames · new_rate / rate⌉) at `new_rate`, of float32.
 
     y[m] = Σₖ x[k] h[m · down − k · up], with up and down the rates divided by what they have in common.
     """

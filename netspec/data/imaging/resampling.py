@@ -142,7 +142,7 @@ def _across(pixels: Array, top: int, left: int, by: tuple[Array, Array, Array], 
 
 @_compiled
 def _down(lines: Array, top: int, left: int, by: tuple[Array, Array, Array], result: Array) -> None:
-    """Lines of bytes from (top, left) on → fewer or more lines of as many bytes as `made` has."""
+    """Lines of bytes from (top, left) on → fewer or more lines of as many bytes as `result` has."""
     first, counts, weights = by
     width = result.shape[1]
     sums = np.empty(width, np.int32)

@@ -95,7 +95,7 @@ def choose_splits(
     workers: int,
     fixed: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Choose how to split each dense layer so that a step of `samples` samples sends least; `given` are fixed choices.
+    """Choose how to split each dense layer so that a step of `samples` samples sends least; `fixed` are given choices.
 
     If a layer is not split, its gradients are summed. If it is split by columns, a worker gathers the inputs, unless
     it already has their columns; if by rows, it needs columns of the inputs, and the outputs are reduce-scattered.

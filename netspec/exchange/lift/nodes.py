@@ -106,7 +106,7 @@ class NodeLifter:
         self.insert(nodes, read_outputs, node.outputs[0] if PARTS in node.attributes else "")
 
     def insert(self, nodes: Sequence[OperatorNode], outputs: Sequence[str], apart: str = "") -> None:
-        """Lift further nodes, as far as the tensors `kept` need them, which other nodes will read.
+        """Lift further nodes, as far as the tensors `outputs` need them, which other nodes will read.
 
         No pattern that ends in `apart` is matched among them: that one has been tried.
         """

@@ -101,7 +101,7 @@ class Nodes:
     def node(
         self, node: onnx.NodeProto, opsets: Mapping[str, int], caller_attributes: Mapping[str, Any] | None = None
     ) -> OperatorNode:
-        """One node; attributes that refer to those of the function around it are taken from `given`."""
+        """One node; attributes that refer to those of the function around it are taken from `caller_attributes`."""
         op_type, domain = text(node.op_type), _domain(text(node.domain))
         version = opsets.get(domain, 0)
         attributes = dict(defaults(op_type, version, domain))

@@ -83,7 +83,7 @@ class Trial:
         indices: Sequence[int] | None = None,
         over: tuple[int, int] | None = None,
     ) -> None:
-        """Compute the results `wanted`, or all; `over`: a result, and the operand in whose memory it is written."""
+        """Compute the results `indices`, or all; `over`: a result, and the operand in whose memory it is written."""
         self.case, self.device = case, placement.arrays
         device = self.device
         self.inputs = operands(device, case.call, case.layouts)

@@ -78,7 +78,7 @@ class OneBitColumns:
         return cls(columns, rows, rows, 1)
 
     def reduction(self, x: Any, others: Sequence[KernelParameter], replacements: dict[str, str], finish: str) -> Thunk:
-        """A call that computes two means for each column, as defined by `replacements`, and runs the code `then`."""
+        """A call that computes two means for each column, as defined by `replacements`, and runs the code `finish`."""
         wide = WARP if self.across == 1 else 1
         blocks = -(-self.columns // wide)
         words = {**replacements, "THEN": finish, "TYPE": stored_type(x), "WIDE": str(wide), "THREADS": str(THREADS)}

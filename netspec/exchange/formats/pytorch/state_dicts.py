@@ -27,7 +27,7 @@ OPTIMIZER_STATE = "optimizer.state."
 def from_state_dict(state_dict: Mapping[str, NDArray[Any]], shapes_by_name: Shapes) -> Arrays:
     """The arrays of a state dict by netspec's names. Arrays without a counterpart keep their names.
 
-    `wanted` are the shapes of a net's states by name. A layer `block/conv` is PyTorch's `block.conv`; names may have a
+    `shapes_by_name` are those of a net's states. A layer `block/conv` is PyTorch's `block.conv`; names may have a
     prefix in common that the net does not know (`module.`, of DataParallel). Layers of other names, as those that make
     outputs of an ONNX model, get what is left over where each fits one module alone and nothing remains.
     """

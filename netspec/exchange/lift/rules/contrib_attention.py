@@ -37,19 +37,20 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     for begin, end in pairwise(ends):
         result = steps.node("MatMul", x, steps.constant(weights[:, begin:end]))
         projected.append(result if bias is None else steps.node("Add", result, steps.constant(bias[begin:end])))
-    attend(ctx, steps, node, projected, (widths[0], node.operand(3), node.operand(5)))
+    attend(ctx, steps, node, projected, query_width=widths[0], mask=node.operand(3), bias=node.operand(5))
     steps.lift()
 
 
 def attend(
-    ctx: LiftContext, steps: Expansion, node: OperatorNode, projected: Sequence[str], past: tuple[int, str, str]
-) -> None:
-    """Attention of projections (N, T, heads · D); `given`: the width of the query, the mask, and the attention bias."""
-    (width, mask, added), count = past, node.attributes["num_heads"]
+    ctx: LiftContext, steps: Expansion, node: OperatorNode, projected: Sequence[str], *, query_width: int, mask: str,
+    bias: str,
+) -> None:  # fmt: skip
+    """Attention of projections (N, T, heads · D), with a mask and a bias of the scores, each empty if left out."""
+    count = node.attributes["num_heads"]
     query, key, value = (split_heads(steps, tensor, count) for tensor in projected)
     length = ctx.tensors.shape(node.inputs[0])[1]
-    scores = [_mask(ctx, steps, node, mask, (length, length)), added]
-    _attended(steps, node, (query, key, value), (width // count, length, length), scores)
+    added = [_mask(ctx, steps, node, mask, (length, length)), bias]
+    _attend_heads(steps, node, (query, key, value), (query_width // count, length, length), added)
 
 
 @rule("MultiHeadAttention", domain=MICROSOFT, uses_all_results=True)
@@ -82,7 +83,7 @@ def multi_head_attention(ctx: LiftContext, node: OperatorNode) -> None:
     sizes = (ctx.tensors.shape(tensors[0])[1], length)
     mask = _mask(ctx, steps, node, node.operand(4), sizes)
     query, key, value = heads
-    _attended(steps, node, (query, key, value), (features, *sizes), [mask, node.operand(5)])
+    _attend_heads(steps, node, (query, key, value), (features, *sizes), [mask, node.operand(5)])
     steps.lift()
 
 
@@ -138,7 +139,7 @@ def _mask(ctx: LiftContext, steps: Expansion, node: OperatorNode, mask: str, siz
     return steps.node("Unsqueeze", added, steps.constant(np.asarray(axes, "int64")), axes=axes)
 
 
-def _attended(
+def _attend_heads(
     steps: Expansion, node: OperatorNode, heads: tuple[str, str, str], sizes: tuple[int, int, int], added: list[str]
 ) -> None:
     """softmax(scale · query · keyᵀ + added) · value, with the heads concatenated."""

@@ -162,7 +162,7 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     projected = _multiplied(steps, (x, x_scale, x_zero), (weights, scale, zero), bias)
     width = ctx.tensors.shape(weights)[1] // 3
     parts = steps.node_with_results(3, "Split", projected, _integers(steps, [width] * 3), axis=-1)
-    attend(ctx, steps, node, parts, (width, mask, ""))
+    attend(ctx, steps, node, parts, query_width=width, mask=mask, bias="")
     steps.lift()
 
 

@@ -52,7 +52,7 @@ def cut_beside(
 ) -> bool:
     """Add a Slice along axes of a tensor whose samples are not in front; a single index is picked.
 
-    `turned` are the axes whose indices, ascending in `parts`, are wanted in descending order.
+    `flipped` are the axes whose indices, ascending in `parts`, are wanted in descending order.
     """
     data = node.inputs[0]
     axes = {*parts, *flipped}

@@ -46,7 +46,7 @@ def layer_config(
 ) -> dict[str, Any]:
     """The configuration of a layer in Keras; `shapes` are those of its states.
 
-    Fields in `left_out` are not written. Raises `UnsupportedFeature` for the first value that Keras does not have.
+    Fields in `without` are not written. Raises `UnsupportedFeature` for the first value that Keras does not have.
     """
     config: dict[str, Any] = {"name": name, "dtype": FLOAT}
     if not getattr(layer, "trainable", True):
