@@ -93,6 +93,8 @@ class TrainingLoop:
         """Preprocessing of the samples that the net is evaluated on."""
         self.position = loader.position
         """Position in the data after the last batch that was used."""
+        self._after_non_finite: tuple[int, int, int] | None = None
+        """Position in the data after the batch whose loss or gradient is not finite, if there is one."""
         self.rates: Mapping[str, float] = {}
         """The scheduled learning rates and momenta of the last step, by the inputs of the program."""
         self.epoch = 0.0
@@ -529,6 +531,7 @@ class TrainingLoop:
             self._pending = None
             vars(self.progress).update(vars(pending.before))
             self.loader.seek(*pending.position)
+        self._after_non_finite = self.loader.position
         if failed is not None and failed.step_states is not None:
             self.progress.part = PartialStep()
             for name, array in failed.step_states.items():
@@ -542,7 +545,16 @@ class TrainingLoop:
             with suppress(NetspecError, OSError, PeerFailure):
                 self._checkpoints.save_after_failure(self)
         path = self.folder.checkpoint(self.progress.step)
-        return [f"the weights before this step are in {path}"] if path.is_file() else []
+        is_saved = self._of_workers(path.is_file())[0]  # the root writes it
+        return [f"the weights before this step are in {path}"] if is_saved else []
+
+    def resume_position(self) -> tuple[int, int, int]:
+        """Return where a run continues in the data after a failure: after a batch that was not finite on any worker.
+
+        Without such a batch, after the last one that this worker used. Collective.
+        """
+        skipped = [tuple(position) for position in self.session.gather(self._after_non_finite) if position is not None]
+        return max([self.position, *skipped])
 
     def _is_restored(self, failed: FailedCall | None, state: str) -> bool:
         """Return whether the states are those before a step, of which `state` was not finite."""

@@ -153,6 +153,56 @@ def test_workers_with_steps_of_their_own_write_a_capsule(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "accumulate", "sample"),
+    [
+        ({"strategy": "local_sgd", "every": 4}, 2, 1, 17), ({"strategy": "elastic_averaging", "every": 4}, 2, 1, 17),
+        ({"strategy": "parameter_server", "servers": 1}, 3, 1, BAD_SAMPLE),
+        ({"strategy": "parameter_server", "servers": 1}, 3, 2, 29), ({"strategy": "all_reduce"}, 2, 2, 29),
+    ],
+    ids=["local_sgd", "elastic_averaging", "server", "server_accumulate", "all_reduce_accumulate"],
+)  # fmt: skip
+def test_a_resumed_run_continues_after_a_batch_that_is_not_finite(
+    training: dict[str, Any], tmp_path: Path, jobs: Any, strategy: dict[str, Any], ranks: int, accumulate: int,
+    sample: int,
+) -> None:  # fmt: skip
+    """The bad sample is one of worker 0, or of worker 1 and of the second batch of a step."""
+    arrays = dict(np.load(tmp_path / "roots.npz"))
+    arrays["x"][[BAD_SAMPLE, sample]] = arrays["x"][[sample, BAD_SAMPLE]]
+    np.savez(tmp_path / "roots.npz", **arrays)
+    spec = with_fault(training, "loss", strategy, accumulate)
+    spec["train"]["max_steps"] = 6 // accumulate  # within the first epoch
+    (tmp_path / "train.yaml").write_text(json.dumps(spec))
+    options = ["--run-dir", tmp_path / "run", "--device", "reference", "--workers", ranks]
+    job = jobs.train(tmp_path / "train.yaml", *options)
+    assert job.end() == 1
+    assert job.err.count(" error: the loss is not finite") == 1
+    resumed = jobs.train(tmp_path / "train.yaml", *options, "--resume")
+    assert resumed.end() == 0, resumed.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["local_sgd", "elastic_averaging"])
+def test_a_worker_that_fails_alone_ends_the_job_with_a_checkpoint(
+    training: dict[str, Any], tmp_path: Path, jobs: Any, strategy: str
+) -> None:
+    training["data"]["train"]["limit"] = 16  # without the bad sample
+    training["parallel"] = {"strategy": strategy, "every": 4}
+    (tmp_path / "train.yaml").write_text(json.dumps(training))
+    run = tmp_path / "run"
+    job = jobs(2, "failing_callback.py", str(tmp_path / "train.yaml"), str(run))
+    assert job.end() == 1
+    assert job.err.startswith("rank 1 (")
+    assert "error: the callback `FailingCallback` failed in `on_step_end`" in job.err
+    assert "got: ValueError: the service does not answer" in job.err
+    assert job.err.count("error:") == 1
+    assert f"to continue: netspec train {run / 'spec.yaml'} --resume --workers 2" in job.err
+    assert [*(run / "checkpoints").iterdir()]
+    resumed = jobs.train(tmp_path / "train.yaml", "--run-dir", run, "--workers", 2, "--resume", "--device", "reference")
+    assert resumed.end() == 0, resumed.err
+
+
+@pytest.mark.slow
 def test_workers_with_weights_in_shared_memory_say_why_there_is_no_capsule(
     training: dict[str, Any], tmp_path: Path, jobs: Any
 ) -> None:
