@@ -278,6 +278,13 @@ class Source(SplitFields):
         classes = getattr(self, "classes", None)
         return {"label": len(classes)} if classes else {}
 
+    def classes_without_samples(self) -> Mapping[str, Sequence[str]] | None:
+        """Return the class names of each label field without reading samples; None if samples have more to learn.
+
+        Empty if the names are in a folder that does not exist.
+        """
+        return None
+
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields of a sample if the spec alone determines them, to check them before opening files."""
         return None

@@ -439,9 +439,16 @@ def data_change(name: str, record: PreprocessingRecord, loader: Loader) -> str |
 
 
 def learned_of(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> Learned:
-    """Return the preprocessing learned in training: from the weights, else from the training data."""
+    """Return the preprocessing learned in training: from the weights, else from the training data.
+
+    If only class names are learned, the data need not exist: classes without known names are numbers.
+    """
     if learned is not None:
         return learned
+    split = spec.data.train
+    classes = None if any(step.needs_data for step in split.transforms) else split.classes_without_samples()
+    if classes is not None:
+        return Learned(classes)
     with open_loader(spec.data.train, seed=spec.train.seed, declared_inputs=compiler.spec.inputs) as training:
         return training.learned
 

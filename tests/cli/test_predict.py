@@ -337,6 +337,31 @@ def gray_photos(netspec, tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_foreign_weights_get_class_names_from_the_training_folder_or_the_spec(netspec, gray_photos):
+    """Weights of other programs do not record the names; without them, classes are numbers, with a note."""
+    assert netspec("convert", "run", "foreign.safetensors").status == 0
+    for damaged in ("photos/0/2.png", "photos/1/5.png"):
+        Path(damaged).unlink()
+    Path("photos/0").rename("photos/ant")
+    Path("photos/1").rename("photos/bee")
+    Path("photos/ant/0.png").rename("new.png")
+    command = ("predict", "train.yaml", "--weights", "foreign.safetensors", "--input", "new.png", "--json")
+
+    def predicted(*overrides: str) -> tuple[str | int, str]:
+        result = netspec(*command, *overrides)
+        assert result.status == 0, result.err
+        return result.json["class"], result.err
+
+    name, notes = predicted()
+    assert (name in ("ant", "bee"), notes) == (True, "")
+    Path("photos").rename("elsewhere")
+    number, notes = predicted()
+    assert number == ("ant", "bee").index(name)
+    assert f"note: classes are numbers, since the training folder {gray_photos / 'photos'} does not exist: add" in notes
+    assert predicted("data.train.path=elsewhere") == (name, "")
+    assert predicted("data.train.classes=[x ant, x bee]") == (f"x {name}", "")
+
+
 @pytest.mark.parametrize("inputs", [["photos"], ["photos/*/*.png"], ["photos/0", "photos/1"]])
 def test_images_that_cannot_be_read_are_reported_and_the_others_predicted(netspec, gray_photos, inputs):
     result = netspec("predict", "run", "--input", *inputs, "--output", "out.csv", "--batch-size", "2")

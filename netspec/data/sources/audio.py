@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -56,6 +56,10 @@ class Audio(FileSource):
     def class_folder(self) -> Path | None:
         """Return the folder of the class folders, if there are any."""
         return None if self.list is not None else resolve_path(self, "path")
+
+    def classes_without_samples(self) -> Mapping[str, Sequence[str]] | None:
+        """Return the declared class names, or those of the class folders."""
+        return self.classes_of_folders()
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the files. Sounds are read batch by batch."""

@@ -49,6 +49,22 @@ class FileSource(Source):
         names = [item for item in folder.iterdir() if item.is_dir() and not item.name.startswith(".")]
         return {"label": len(names)} if names else {}
 
+    def classes_of_folders(self) -> Mapping[str, Sequence[str]] | None:
+        """Return the declared class names, or those of the class folders, if they exist; None if a list names them.
+
+        For sources that learn nothing but the names of classes. Raises `InputError` if the folder has no classes.
+        """
+        from netspec.data.readers.file_samples import class_folders
+
+        declared: Sequence[str] | None = getattr(self, "classes", None)
+        if declared:
+            return {"label": declared}
+        folder = self.class_folder()
+        if folder is None or not folder.is_dir():
+            return None if folder is None else {}
+        with located_at(self, "path"):
+            return {"label": class_folders(folder, None, self.file_kind(), 1).classes}
+
     def class_folder(self) -> Path | None:
         """Return the folder that contains the class folders; None if labels come from elsewhere."""
         raise NotImplementedError(f"{type(self).__name__} has no `class_folder`")

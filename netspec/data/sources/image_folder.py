@@ -111,8 +111,19 @@ class ImageFolder(ImageFileSource):
 
     def class_folder(self) -> Path | None:
         """Return the folder of the class folders, if there are any."""
-        part = self.split if isinstance(self.split, str) else ""
-        return None if self.list is not None else resolve_path(self, "path") / part
+        if self.list is not None or self._list_of_split() is not None:
+            return None
+        return resolve_path(self, "path") / (self.stored_part() or "")
+
+    def _list_of_split(self) -> Path | None:
+        """Return the list `SPLIT.csv` or `SPLIT.txt` of the images of the split, if there is one."""
+        part = self.stored_part()
+        lists = [] if part is None else [resolve_path(self, "path") / f"{part}.{suffix}" for suffix in ("csv", "txt")]
+        return next((file for file in lists if file.is_file()), None)
+
+    def classes_without_samples(self) -> Mapping[str, Sequence[str]] | None:
+        """Return the declared class names, or those of the class folders."""
+        return self.classes_of_folders()
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """List the files. Images are read batch by batch."""
@@ -154,12 +165,9 @@ class ImageFolder(ImageFileSource):
                     raise InputError("`list` and `split` cannot be combined", expected="one of them")
                 return listed(resolve_path(self, "list"))
         with located_at(self, "path"):
-            if part is None:
-                return class_folders(root, self.classes, IMAGES, most)
-            lists = [file for suffix in ("csv", "txt") if (file := root / f"{part}.{suffix}").is_file()]
-            if lists:
-                return listed(lists[0])
-            return class_folders(root / part, self.classes, IMAGES, most)
+            if (file := self._list_of_split()) is not None:
+                return listed(file)
+            return class_folders(root if part is None else root / part, self.classes, IMAGES, most)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields if the images are resized and have labels."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -57,6 +57,10 @@ class KnownSource(Source):
     def known_classes(self) -> Mapping[str, int]:
         """Return the numbers of classes of the set."""
         return {name: len(names) for name, names in self.known_set.classes.items()}
+
+    def classes_without_samples(self) -> Mapping[str, Sequence[str]]:
+        """Return the class names of the set."""
+        return self.known_set.classes
 
     def optional_paths(self) -> Collection[str]:
         """Return `path` if missing files are downloaded."""

@@ -22,9 +22,9 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.inference.explained_value import explained_value
 from netspec.tools.model_inputs import load, spec_and_weights
 from netspec.tools.specs import load_spec
-from netspec.training.evaluation import data_change, in_target_units, learned_of, open_evaluation_loader
+from netspec.training.evaluation import data_change, in_target_units, open_evaluation_loader
 from netspec.training.inference.model import Model
-from netspec.training.inference.predict_files import FilePreparation, inference_split, input_arrays
+from netspec.training.inference.predict_files import FilePreparation, inference_split, input_arrays, recall_learned
 from netspec.training.inference.raw_samples import TEXT, is_text_file, raw_files, sample_kind, temporary_folder
 
 if TYPE_CHECKING:
@@ -450,7 +450,7 @@ def explain_columns(
 def _table_rows(spec: TrainSpec, model: Model, split: str | None) -> _BackgroundRows:
     """Read rows of a split of a table."""
     name = split or next(name for name in ("test", "validation", "train") if name in spec.data.splits())
-    learned = learned_of(spec, model.compiler, model.preprocessing.learned)
+    assert (learned := model.preprocessing.learned) is not None  # recalled
     batches: list[dict[str, Array]] = []
     with open_evaluation_loader(spec, name, model.compiler, learned) as loader:
         ranges, scales = loader.column_ranges, loader.unit_scales
@@ -494,4 +494,6 @@ def _training_and_model(source: Source, weights: str | Path | None, device: str)
         raise InputError(
             "this is a net file, without data", expected="a run directory or a training file", got=str(source)
         )
-    return spec, load(spec.net, weights_file, device=device, precision=str(spec.train.precision))
+    model = load(spec.net, weights_file, device=device, precision=str(spec.train.precision))
+    recall_learned(model, spec)
+    return spec, model

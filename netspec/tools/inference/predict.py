@@ -33,9 +33,11 @@ from netspec.training.inference.predict_files import (
     TableFormat,
     TableRows,
     describe_unknown_texts,
+    describe_unnamed_classes,
     inference_split,
     input_suffix,
     predict_files,
+    recall_learned,
     rows_of,
 )
 from netspec.training.inference.raw_samples import (
@@ -82,6 +84,8 @@ class Prediction:
     """Files in folders that were left out, since their format is not read: one sentence, or none."""
     time_notes: tuple[str, ...] = ()
     """Unusual steps between the rows of a time series, and the times of the last forecast."""
+    unnamed_classes: str = ""
+    """Reason why classes are numbers, if their names are not known but could be; a sentence."""
 
     @property
     def samples(self) -> int:
@@ -105,6 +109,8 @@ class PredictionStream:
     unapplied_transforms: tuple[str, ...]
     remark: str | None
     device_warnings: tuple[str, ...] = ()
+    unnamed_classes: str = ""
+    """Reason why classes are numbers, if their names are not known but could be; a sentence."""
     samples: int = 0
     """Number of samples so far."""
     columns: list[str] = field(default_factory=list)
@@ -202,7 +208,7 @@ def predict(
     return Prediction(
         outputs, answers, stream.unapplied_transforms, stream.remark, stream.device_warnings, tuple(stream.missing),
         tuple(stream.missing_key_notes), tuple(stream.unread_key_notes), tuple(stream.unknown), tuple(stream.unread),
-        tuple(stream.time_notes),
+        tuple(stream.time_notes), stream.unnamed_classes,
     )  # fmt: skip
 
 
@@ -229,16 +235,21 @@ def predict_stream(
         ...     print(batch.columns["class"])
     """
     spec, model = spec_and_model(source, weights, overrides, device, autotune)
-    decoders = decoders_of(spec, model.preprocessing)
-    if hasattr(inputs, "read"):
-        answered = _answer_content(model, spec, inputs, batch_size, decoders, top, keep=keep)
-        transformed = isinstance(spec, TrainSpec)
-    else:
+    is_stream = hasattr(inputs, "read")
+    transformed = isinstance(spec, TrainSpec)
+    if not is_stream:
         predicted, transformed = _predicted(model, spec, inputs, batch_size, skip=on_error == "skip")
+    if transformed and isinstance(spec, TrainSpec):
+        recall_learned(model, spec)
+    decoders = decoders_of(spec, model.preprocessing)
+    if is_stream:
+        answered = _answer_content(model, spec, inputs, batch_size, decoders, top, keep=keep)
+    else:
         answered = _answered(predicted, decoders, top, _rows_to_keep(spec, inputs) if keep else None)
     unapplied = () if transformed else unapplied_transforms(model, model.preprocessing.or_declared_in(spec))
+    unnamed = describe_unnamed_classes(spec, decoders) if isinstance(spec, TrainSpec) else ""
     opened = model.compiler.device
-    return PredictionStream(answered, tuple(unapplied), opened.remark, tuple(opened.warnings))
+    return PredictionStream(answered, tuple(unapplied), opened.remark, tuple(opened.warnings), unnamed)
 
 
 def _rows_to_keep(spec: NetSpec | TrainSpec, inputs: Inputs) -> TableRows:

@@ -25,7 +25,7 @@ from netspec.training.evaluation import input_fields
 from netspec.training.generation.encoder_decoder import decoder_columns
 from netspec.training.inference.decoding import decoders_of
 from netspec.training.inference.inputs import check_inputs
-from netspec.training.inference.predict_files import PredictedBatch
+from netspec.training.inference.predict_files import PredictedBatch, describe_unnamed_classes, recall_learned
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,13 +57,17 @@ class PredictionService:
         autotune: str | None = None,
     ) -> None:
         spec, self._model = spec_and_model(source, weights, overrides, device, autotune)
+        if isinstance(spec, TrainSpec):
+            recall_learned(self._model, spec)
         self._decoders = decoders_of(spec, self._model.preprocessing)
         self._reader = BodyReader(self._model, spec) if isinstance(spec, TrainSpec) else None
         self._inputs = input_fields(self._model.compiler, [ProgramKind.PREDICT])
         self.name = name or _name_of(source, self._model.spec.name)
         """The model's name in requests."""
         self.remarks: list[str] = []
-        """Sentences for who starts the service: why a model of text does not take prompts."""
+        """Sentences for who starts the service: why classes have no names, or a model of text takes no prompts."""
+        if isinstance(spec, TrainSpec) and (unnamed := describe_unnamed_classes(spec, self._decoders)):
+            self.remarks.append(unnamed)
         self.metrics = ServiceMetrics()
         self._outputs: Arrays = {}
         self._lock = threading.Lock()

@@ -34,6 +34,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.training.evaluation import input_fields, learned_of
 from netspec.training.events import MAX_EXAMPLES
 from netspec.training.generation.encoder_decoder import EncoderDecoderGenerator, decoder_columns
+from netspec.training.inference.decoding import Decoder
 from netspec.training.inference.image_windows import Window, image_window, moving_transforms
 from netspec.training.inference.model import DEFAULT_BATCH, Model
 from netspec.training.inference.raw_samples import sample_kind
@@ -82,6 +83,28 @@ class PredictedBatch:
     """Indices in the batch of the samples whose texts have no token that the training learned."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of the files between the previous batch and the next one that were left out, one for each."""
+
+
+def recall_learned(model: Model, spec: TrainSpec) -> None:
+    """Read from the training data what the model's weights do not record, such as the names of classes.
+
+    Weights of other programs record nothing. Raises `InputError` if samples of the training are needed and missing.
+    """
+    learned = learned_of(spec, model.compiler, model.preprocessing.learned)
+    model.preprocessing = replace(model.preprocessing, learned=learned)
+
+
+def describe_unnamed_classes(spec: TrainSpec, decoders: Mapping[str, Decoder]) -> str:
+    """Return why classes are numbers, if the folders that have their names do not exist; or nothing."""
+    split = spec.data.train
+    folder = split.class_folder() if isinstance(split, FileSource) else None
+    named = all(decoder.classes or decoder.probabilities is None for decoder in decoders.values())
+    if named or folder is None or folder.is_dir():
+        return ""
+    return (
+        f"classes are numbers, since the training folder {folder} does not exist: add data.train.path=FOLDER, with a "
+        f"folder per class, or their names in order: 'data.train.classes=[cat, dog]'"
+    )
 
 
 def predict_files(
