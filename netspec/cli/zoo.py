@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 app = command_app("List, show, copy and verify the models that netspec ships.")
 app.info.epilog = examples("netspec zoo list", "netspec zoo copy lenet_mnist my_lenet")
 
+Model: TypeAlias = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Select a model that `netspec zoo list` lists, or the folder of a copy.")
+]
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a model that `netspec zoo list` lists.")]
 
 
@@ -55,11 +58,12 @@ def _main_result(model: ZooModel) -> str:
 
 
 @app.command("show", cls=Plain, epilog=examples("netspec zoo show lenet_mnist"))
-def show(name: Name, as_json: Json = False) -> None:
+def show(name: Model, as_json: Json = False) -> None:
     """Show the card, the files and the size of a model."""
-    from netspec.tools.zoo import zoo_model
+    from netspec.schema.bundled import is_in_zoo
+    from netspec.tools.zoo import zoo_model_or_copy
 
-    model = zoo_model(name)
+    model = zoo_model_or_copy(name)
     if as_json:
         print_json(model.as_json())
         return
@@ -73,7 +77,9 @@ def show(name: Name, as_json: Json = False) -> None:
     print(f"folder: {model.folder}")
     for file in model.files():
         print(f"  {file.relative_to(model.folder)}  {size(file.stat().st_size)}")
-    print("\nnext:\n  " + command("zoo", "copy", name, "my_net"))
+    print("\nnext:")
+    if is_in_zoo(str(model.net)):
+        print("  " + command("zoo", "copy", name, "my_net"))
     print("  " + command("train", name))
     print("  " + command("time", name) + "   # training steps on synthetic inputs, without the data")
     if model.weights is not None:
@@ -108,11 +114,12 @@ def copy(
 @app.command(
     "verify",
     cls=Plain,
-    epilog=examples("netspec zoo verify", "netspec zoo verify lenet_mnist", "netspec zoo verify cifar10_quick --json"),
+    epilog=examples("netspec zoo verify", "netspec zoo verify lenet_mnist", "netspec zoo verify my_lenet --json"),
 )
 def verify(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Check this model only.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="Check this model of the zoo, or this copy, only.", show_default=False),
     ] = None,
     overrides: Overrides = None,
     as_json: Json = False,
@@ -121,14 +128,14 @@ def verify(
 
     Counts parameters and arithmetic, compares the checksum of the weights, compares the model with its ONNX file in
     onnxruntime and with the same file read back, and measures results again if weights are shipped and the data is
-    here. Nothing is downloaded. After a NAME, `vars.folder=PATH` names the folder of the data.
+    here. Nothing is downloaded. After a MODEL, `vars.folder=PATH` names the folder of the data.
 
     The exit status is 1 if a check failed.
     """
-    from netspec.tools.zoo import zoo, zoo_model
+    from netspec.tools.zoo import zoo, zoo_model_or_copy
     from netspec.tools.zoo_verification import verify_zoo_model
 
-    models = zoo() if name is None else [zoo_model(name)]
+    models = zoo() if name is None else [zoo_model_or_copy(name)]
     checks = []
     for model in models:
         for check in verify_zoo_model(model, overrides or []):

@@ -128,10 +128,25 @@ def zoo_model(name: str) -> ZooModel:
         raise InputError(
             f"there is no model `{name}` in the zoo",
             expected=f"one of {listing(list(models))}",
-            hint=did_you_mean(name, models)
-            or ("paths of other models are not accepted here" if Path(name).exists() else None),
+            hint=did_you_mean(name, models),
         )
     return models[name]
+
+
+def zoo_model_or_copy(name: str) -> ZooModel:
+    """Return the model in a folder that `copy` wrote, or else the one that netspec ships under a name.
+
+    Raises `InputError` if there is neither.
+    """
+    folder = Path(name)
+    if not folder.is_dir() or (not (folder / CARD).is_file() and name in {model.name for model in zoo()}):
+        return zoo_model(name)
+    if not (folder / CARD).is_file():
+        raise InputError(
+            f"{folder} has no {CARD} with the facts about its model", expected="a copy of a model of the zoo",
+            hint="`netspec zoo copy` writes one; for other nets: `netspec check`, `netspec plan` and `netspec test`",
+        )  # fmt: skip
+    return ZooModel(str(folder), folder)
 
 
 def measured_flops_per_second() -> float:

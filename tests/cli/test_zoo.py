@@ -62,6 +62,20 @@ def test_a_copy_can_be_checked_and_changed(netspec, work):
     assert net.stat().st_mode & 0o600 == 0o600
 
 
+def test_a_copy_is_shown_and_verified_by_its_path(netspec, work):
+    assert netspec("zoo", "copy", "autoencoder_mnist", "nets/copy").status == 0
+    shown = netspec("zoo", "show", "nets/copy")
+    assert shown.status == 0, shown.err
+    assert "\nnext:\n  netspec train nets/copy\n" in shown.out
+    verified = netspec("zoo", "verify", "nets/copy/", "data.test.limit=100", "--json")
+    assert {check["model"] for check in verified.json} == {"nets/copy"}
+    assert {check["name"] for check in verified.json if check["status"] == "failed"} <= {"results"}, "of fewer samples"
+    (work / "nets/copy/card.yaml").unlink()
+    refused = netspec("zoo", "verify", "nets/copy")
+    assert refused.status == 2
+    assert "error: nets/copy has no card.yaml with the facts about its model\n" in refused.err
+
+
 def test_commands_in_the_card_of_a_copy_use_the_copy(netspec, work):
     assert netspec("zoo", "copy", "text_cnn", "reviews/net").status == 0
     card = (work / "reviews" / "net" / "README.md").read_text()
