@@ -19,6 +19,7 @@ from netspec.data.missing_paths import missing_paths
 from netspec.errors import InputError, Location, NetspecError, Problem, RunError, as_netspec_error, listing
 from netspec.schema.language.provenance import origin_in_comment, resolved_yaml
 from netspec.schema.load import Overrides, Source, load_train, spec_file
+from netspec.schema.replaced_variables import replaced_variables
 from netspec.schema.specs.monitor import set_modes
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.adaptation import adapt
@@ -462,7 +463,7 @@ def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str |
     ):
         loop.emit("warning", message=message)
     remarks = (compiler.device.remark, compiler.remark, loop.session.remark(), loader.sampling)
-    for remark in filter(None, (*remarks, *notes, *_not_logged(loop))):
+    for remark in filter(None, (*remarks, *replaced_variables(loop.spec), *notes, *_not_logged(loop))):
         loop.emit("note", message=remark)
     if start.transfer is not None:
         loop.emit("init_from", **start.transfer.as_json())

@@ -95,6 +95,22 @@ def test_overrides_change_every_file(netspec, work):
     assert [line.split()[-2] for line in result.out.splitlines()] == ["62", "62"]
 
 
+def test_a_variable_of_the_net_that_the_training_file_replaces_is_noted(netspec, work):
+    """Nothing in the net's own file shows that its value has no effect."""
+    spec, text = work / "train.yaml", (work / "train.yaml").read_text()
+    spec.write_text(text.replace("net: net.yaml\n", "net: net.yaml\nvars: {width: 6}\n"))
+    note = (
+        "note: `vars.width` is 6, as in train.yaml:3, not 4, as in net.yaml:3: "
+        "variables of a training file replace those of its net\n"
+    )
+    checked = netspec("check", "train.yaml", "--strict")
+    assert (checked.status, checked.err) == (0, f"train.yaml: {note}")
+    assert note in netspec("train", "train.yaml", "train.max_steps=1").err
+    assert netspec("check", "train.yaml", "vars.width=5").err == "", "an override is known to who wrote it"
+    spec.write_text(text.replace("net: net.yaml\n", "net: net.yaml\nvars: {width: 4}\n"))
+    assert netspec("check", "train.yaml").err == "", "the values are equal"
+
+
 def test_all_mistakes_of_all_files_at_once(netspec, work):
     change(work / "net.yaml", "activation: relu", "activaton: relu")
     change(work / "net.yaml", "units: 2", "units: two")

@@ -12,6 +12,7 @@ from netspec.errors import InputError, Problem, SpecError, by_location, did_you_
 from netspec.graph.graph import Graph, topological_order
 from netspec.graph.types import DType
 from netspec.schema.load import Overrides, Source, load_data
+from netspec.schema.replaced_variables import replaced_variables
 from netspec.schema.specs.expect import NetExpectation
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.stages import stage_specs
@@ -70,8 +71,8 @@ def check(
 
     Paths must exist, and the headers and first samples of the data must fit the net; `data=False` leaves both out. With
     `export`, the name of a format such as `"onnx"`, the check includes everything that the format cannot express;
-    `batch_size`, `opset` and `form` are those of the export. `note` is called with each note on the export, also if the
-    check fails.
+    `batch_size`, `opset` and `form` are those of the export. `note` is called with each note on the spec or the export,
+    also if the check fails.
 
     Raises `InputError` with all mistakes.
 
@@ -94,6 +95,8 @@ def check(
         if note is not None:
             note(text)
 
+    for sentence in replaced_variables(spec) if isinstance(spec, TrainSpec) else ():
+        keep(sentence)
     if problems := _collected(
         survey, [*_checks(spec, survey, settings, keep), *_search_checks(spec, source, overrides)]
     ):
