@@ -105,7 +105,7 @@ def test_a_variable_of_the_net_that_the_training_file_replaces_is_noted(netspec,
     )
     checked = netspec("check", "train.yaml", "--strict")
     assert (checked.status, checked.err) == (0, f"train.yaml: {note}")
-    assert note in netspec("train", "train.yaml", "train.max_steps=1").err
+    assert note in netspec("train", "train.yaml", "train.max_steps=1").out
     assert netspec("check", "train.yaml", "vars.width=5").err == "", "an override is known to who wrote it"
     spec.write_text(text.replace("net: net.yaml\n", "net: net.yaml\nvars: {width: 4}\n"))
     assert netspec("check", "train.yaml").err == "", "the values are equal"

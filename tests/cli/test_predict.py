@@ -190,6 +190,23 @@ def test_nothing_is_written_after_an_error(netspec, trained):
     assert not [path for path in trained.iterdir() if path.name.startswith(".")]
 
 
+def test_weights_of_a_net_that_was_changed_since_name_the_change(netspec, trained):
+    np.savez(trained / "in.npz", features=np.zeros((2, 3), np.float32))
+    change = trained / "net.yaml"
+    change.write_text(change.read_text().replace("vars: {width: 4}", "vars: {width: 6}"))
+    result = predict(netspec)
+    assert result.status == 2
+    assert "error: run/weights.h5: `hidden/kernel` has the wrong shape\n  expected: [3, 6]\n  got: [3, 4]\n" in result.err
+    assert (
+        "  hint: since run/weights.h5 was written, the net has changed: `layers.hidden.units` was 4 and is 6 "
+        "(net.yaml:8); undo that, or train again: `netspec train SPEC --weights run/weights.h5` starts a training of "
+        "the net with the arrays that fit\n"
+    ) in result.err
+    write_npz(trained / "foreign.npz", {"hidden/kernel": np.zeros((3, 4), np.float32)})
+    foreign = predict(netspec, weights="foreign.npz")
+    assert "hint: foreign.npz is from a net with other layers or sizes; `netspec train SPEC --weights" in foreign.err
+
+
 def test_any_name_of_a_layer_will_do(tmp_path):
     arrays = {name: np.full(3, number) for number, name in enumerate(["file", "args", "a/b", "x.y"])}
     write_npz(tmp_path / "out.npz", arrays)

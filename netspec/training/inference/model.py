@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from netspec.backends.device_registry import open_device
 from netspec.compile import LOSS, Compiler, ProgramKind
-from netspec.errors import InputError, did_you_mean, listing
+from netspec.errors import MAX_SHOWN, InputError, did_you_mean, listing
 from netspec.exchange.formats.native.hdf5 import WeightsFile, read_weights, write_weights
 from netspec.exchange.formats.registry import OWN, format_of
 from netspec.exchange.importing import import_weights
@@ -33,6 +33,7 @@ from netspec.training.arguments import (
     rounding_argument,
     state_value,
 )
+from netspec.training.inference.changed_net import changed_net_hint
 from netspec.training.inference.inputs import check_inputs
 from netspec.training.preprocessing import PreprocessingRecord
 
@@ -311,14 +312,23 @@ class LoadedWeights:
 def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False) -> LoadedWeights:
     """Read parameters and statistics from a weights file or a checkpoint.
 
-    All names and shapes must match, unless `partial`: then the arrays that match are loaded.
+    All names and shapes must match, unless `partial`: then the arrays that match are loaded. Raises `InputError` with
+    what does not match, and a hint about changes of the net since the weights were written.
     """
     file = path_argument("weights", path)
     if format_of(file).name == OWN:
         weights = read_weights(file)
     else:
         weights = WeightsFile(import_weights(file, Target(compiler.spec, compiler.types("parameter", "statistic"))))
-    return LoadedWeights(assign_arrays(compiler, weights.arrays, partial=partial, source=str(path)), weights.meta)
+    try:
+        loaded = assign_arrays(compiler, weights.arrays, partial=partial, source=str(path))
+    except InputError as error:
+        problems = list(error.problems)
+        last = min(len(problems), MAX_SHOWN) - 1  # the last one that is printed
+        hints = filter(None, [problems[last].hint, changed_net_hint(compiler.spec, weights.net, str(path))])
+        problems[last] = replace(problems[last], hint="; ".join(hints))
+        raise InputError(problems) from None
+    return LoadedWeights(loaded, weights.meta)
 
 
 def assign_arrays(
