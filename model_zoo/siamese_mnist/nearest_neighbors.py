@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import sys
 from typing import Any
 
 import numpy as np
@@ -77,4 +78,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except netspec.NetspecError as error:
+        sys.exit(error.render())
+    except OSError as error:
+        sys.exit(f"error: {error}")

@@ -117,8 +117,9 @@ def _print_problems(stream: PredictionStream) -> None:
     for name, (number, first) in stream.non_finite.items():
         samples = f"{count(number)} of {count(stream.samples)} samples, the first at index {first}"
         print(f"warning: `{name}` is not finite (nan or inf) in {samples}", file=sys.stderr)
-    unnamed = [stream.unnamed_classes] if stream.unnamed_classes else []
-    for sentence in (*unnamed, *stream.missing, *stream.missing_key_notes, *stream.unknown, *stream.unread, *stream.time_notes):
+    unnamed = filter(None, [stream.unnamed_classes])
+    on_data = (*stream.missing, *stream.missing_key_notes, *stream.unknown, *stream.unread, *stream.time_notes)
+    for sentence in (*unnamed, *on_data):
         print(f"note: {sentence}", file=sys.stderr)
     if stream.unreadable:
         files = f"{count(stream.unreadable)} of {counted(stream.samples + stream.unreadable, 'file')}"

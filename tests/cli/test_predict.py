@@ -196,7 +196,7 @@ def test_weights_of_a_net_that_was_changed_since_name_the_change(netspec, traine
     change.write_text(change.read_text().replace("vars: {width: 4}", "vars: {width: 6}"))
     result = predict(netspec)
     assert result.status == 2
-    assert "error: run/weights.h5: `hidden/kernel` has the wrong shape\n  expected: [3, 6]\n  got: [3, 4]\n" in result.err
+    assert "run/weights.h5: `hidden/kernel` has the wrong shape\n  expected: [3, 6]\n  got: [3, 4]\n" in result.err
     assert (
         "  hint: since run/weights.h5 was written, the net has changed: `layers.hidden.units` was 4 and is 6 "
         "(net.yaml:8); undo that, or train again: `netspec train SPEC --weights run/weights.h5` starts a training of "

@@ -42,6 +42,13 @@ def test_siamese_puts_images_of_the_same_digit_close_to_each_other() -> None:
     assert script["accuracy"](model, train_images=5000, test_images=1000) > 0.95
 
 
+def test_the_script_of_siamese_names_a_missing_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["nearest_neighbors.py", "nowhere"])
+    with pytest.raises(SystemExit) as exit_:
+        runpy.run_path(str(zoo_root() / "siamese_mnist" / "nearest_neighbors.py"), run_name="__main__")
+    assert exit_.value.code == "error: no such file: nowhere"
+
+
 @pytest.mark.parametrize("name", ["text_cnn", "transformer_encoder"])
 def test_nets_for_sentences_tell_good_from_bad_reviews(name: str) -> None:
     rows = [{"text": "A lovely, moving film."}, {"text": "Dull and far too long."}]

@@ -450,7 +450,8 @@ def explain_columns(
 def _table_rows(spec: TrainSpec, model: Model, split: str | None) -> _BackgroundRows:
     """Read rows of a split of a table."""
     name = split or next(name for name in ("test", "validation", "train") if name in spec.data.splits())
-    assert (learned := model.preprocessing.learned) is not None  # recalled
+    learned = model.preprocessing.learned
+    assert learned is not None  # recalled
     batches: list[dict[str, Array]] = []
     with open_evaluation_loader(spec, name, model.compiler, learned) as loader:
         ranges, scales = loader.column_ranges, loader.unit_scales

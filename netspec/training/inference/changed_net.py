@@ -9,7 +9,6 @@ from netspec.schema.load import load_net
 from netspec.schema.specs.comparison import MISSING, differences, plain
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.yaml.reader import parse_yaml
-from netspec.schema.yaml.tree import Map
 
 MAX_CHANGES = 3
 """Number of changes that a hint names."""
@@ -28,11 +27,8 @@ def changed_net_hint(net: NetSpec, recorded: str, source: str) -> str:
 def _changes(net: NetSpec, recorded: str) -> list[str]:
     """Return what differs in inputs and layers from a recorded net; nothing if that can't be read."""
     try:
-        tree = parse_yaml(recorded, "the recorded net")
-        before = load_net(tree) if isinstance(tree, Map) else None
+        before = load_net(parse_yaml(recorded, "the recorded net"))
     except InputError:
-        return []
-    if before is None:
         return []
     return [
         _described(path, old, new, net.where(*path.split(".")))
