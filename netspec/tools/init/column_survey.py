@@ -58,8 +58,10 @@ class ColumnSurvey:
     """The formats in which all cells are dates, in the notation of `strptime`; the text `""` stands for ISO 8601."""
     markers: Sequence[str] = ()
     """Texts among numbers or dates that are counted as missing."""
+    undated: Sequence[str] = ()
+    """Cells that are not dates, if most are, but too many are not to count these as missing."""
     own_markers: Sequence[str] = ()
-    """Those of `markers` that are values of other columns."""
+    """Those of `markers` that are numbers, or values of other columns."""
 
     def add(self, cell: str) -> None:
         """Add a cell without surrounding blanks."""
@@ -98,9 +100,10 @@ class ColumnSurvey:
 
     @cached_property
     def _unit(self) -> str | None:
-        """The unit that the numbers have."""
-        units = {unit_of(cell) for cell in islice(self._tokens, SAMPLE)}
-        return units.pop() if len(units) == 1 else None
+        """The unit that most of the numbers have; None if others have another one."""
+        units = Counter(unit_of(cell) for cell in islice(self._tokens, SAMPLE))
+        without = units.pop(None, 0)
+        return next(iter(units)) if len(units) == 1 and units.total() > without else None
 
     def example(self, notation: NumberFormat) -> str:
         """Return a number with a separator of this notation; the first number if none has one."""
@@ -116,8 +119,9 @@ class ColumnSurvey:
         self.number_format = replace(notation, unit=self._unit)
         self.words = sum(count * len(cell.split()) for cell, count in self.counts.items())
         tokens = self._tokens
-        self.date_formats = _formats(tokens)
-        values = {cell: self.number(cell) for cell in tokens}
+        dates = _regular_dates(tokens)
+        self.date_formats = _formats(dates)
+        values = {cell: self.number(cell) for cell in (dates if self.date_formats else tokens)}
         if not self.date_formats and _are_codes(tokens):
             values = {}
         numbers = {cell: value for cell, value in values.items() if not isnan(value)}
@@ -125,6 +129,8 @@ class ColumnSurvey:
         if texts and self._are_missing(texts):
             self.markers = texts
             self.count_as_missing(texts)
+        elif self.date_formats:
+            self.undated = texts
         if any(cell not in values for cell in self.counts):
             self.date_formats = ()
         self.numbers = sum(self.counts[cell] for cell in numbers)
@@ -136,7 +142,7 @@ class ColumnSurvey:
 
         Among few different numbers, a text that occurs more often may be a category.
         """
-        if any(map(self._is_number, islice(texts, MAX_STRAYS))):
+        if not self.date_formats and any(map(self._is_number, islice(texts, MAX_STRAYS))):
             return False
         values, share = len(self.counts) - len(texts), self._share(texts)
         if share <= STRAY_SHARE and len(texts) <= MAX_STRAYS:
@@ -286,6 +292,16 @@ def _formats(cells: Sequence[str]) -> list[str]:
     if formats == ["%Y%m%d"] and not all("1900" <= cell[:4] <= "2100" for cell in cells):
         return []
     return formats
+
+
+def _regular_dates(cells: Sequence[str]) -> Sequence[str]:
+    """Return the cells that are dates in the format of most of the cells; all cells if there is no such format."""
+    if _formats(cells):
+        return cells
+    sample = cells[:SAMPLE]
+    formats = Counter(format for cell in sample for format in _formats([cell]))
+    usual = [format for format, count in formats.most_common(1) if count > len(sample) / 2]
+    return [cell for cell in cells if usual[0] in _formats([cell])] if usual else cells
 
 
 def _is_iso(cell: str) -> bool:

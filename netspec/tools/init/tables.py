@@ -154,7 +154,7 @@ def _settle(result: TableSurvey, path: Path, label: ColumnSurvey) -> None:
         names = {
             cell.lower() for other in others for cell in other.counts if other is label or not is_usual_marker(cell)
         }
-        column.own_markers = [text for text in column.markers if text.lower() in names]
+        column.own_markers = [text for text in column.markers if text.lower() in names or _is_number(text)]
         markers |= {text: column.name for text in column.markers if text not in column.own_markers}
     for column in inputs:  # `missing_values` of the source apply to all columns
         column.count_as_missing(markers)
@@ -169,9 +169,9 @@ def _marker_warnings(result: TableSurvey, path: Path) -> list[str]:
     """Return a warning for each column with unusual texts among its numbers or dates, which are counted as missing."""
     unusual = {column.name: [text for text in column.markers if not is_usual_marker(text)] for column in result.columns}
     return [
-        f"`{column.name}` has {'dates' if column.is_date else 'numbers'} except for {_located(result, path, column)}: "
-        f"counted as missing; correct the data if {'a text means' if len(column.markers) > 1 else 'it means'} a "
-        f"{'date' if column.is_date else 'number'}"
+        f"`{column.name}` has {'dates' if column.is_date else _numbers_of(column)} except for "
+        f"{_located(result, path, column)}: counted as missing; correct the data if "
+        f"{'a text means' if len(column.markers) > 1 else 'it means'} a {'date' if column.is_date else 'number'}"
         for column in result.columns if unusual[column.name]
     ]  # fmt: skip
 
@@ -489,6 +489,8 @@ class TableColumns:
             else "nearly every row has another value" if column.is_identifier
             else None
         )  # fmt: skip
+        if warning := _mixed_warning(column):
+            self.warnings.append(warning)
         if reason is not None:
             self.left_out.append((column.name, reason))
         elif column.is_date:
@@ -553,9 +555,7 @@ class TableColumns:
         facts = [_missing(column)] * bool(column.missing)
         facts += [f"{counted(rare, 'rarer one')} {'counts' if rare == 1 else 'count'} as unknown"] * bool(rare)
         unknown = 1 - sum(column.counts[name] for name in vocabulary) / column.filled
-        if column.has_numbers and (texts := column.texts()):
-            self.warnings.append(_mixed_warning(column, texts))
-        elif unknown > MAX_UNKNOWN:
+        if unknown > MAX_UNKNOWN and not _mixed_warning(column):
             (example,) = column.counts.most_common()[-1:]
             self.warnings.append(
                 f"`{column.name}` has {len(column.counts):,} different values such as {example[0]!r}: {unknown:.0%} of "
@@ -592,13 +592,23 @@ def _missing(column: ColumnSurvey) -> str:
     return f"{share:.1%} missing" if share >= 0.001 else f"missing in {counted(column.missing, 'row')}"
 
 
-def _mixed_warning(column: ColumnSurvey, texts: Sequence[str]) -> str:
-    """Return a warning about a column of numbers and texts that is read as categories."""
+def _mixed_warning(column: ColumnSurvey) -> str | None:
+    """Return a warning about a column of numbers or dates that is not read as such because of other cells."""
+    texts = column.undated or (column.texts() if column.has_numbers and not column.is_numeric else ())
+    if not texts or column.is_date:
+        return None
+    kind = "dates" if column.undated else _numbers_of(column)
     described = [f"{text!r} ({counted(column.counts[text], 'row')})" for text in texts]
     return (
-        f"`{column.name}` has numbers, but also {listing(described, 3)}: they are read as categories; to read the "
-        "numbers, replace the texts by numbers or by empty cells"
+        f"`{column.name}` has {kind}, but also {listing(described, 3)}: it is not read as {kind}; to read them, "
+        f"replace these cells by {kind} or by empty cells"
     )
+
+
+def _numbers_of(column: ColumnSurvey) -> str:
+    """Return what the numbers of a column are in messages: `numbers`, with their unit if they have one."""
+    unit = column.number_format.unit
+    return "numbers" if unit is None else f"numbers with the unit `{unit}`"
 
 
 def _text_column(columns: Sequence[ColumnSurvey]) -> ColumnSurvey:

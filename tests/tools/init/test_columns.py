@@ -224,8 +224,8 @@ def test_texts_among_numbers_are_missing_values(tmp_path: Path) -> None:
     grades = ["A" if row % 20 == 0 else str(row % 5) for row in range(ROWS)]
     assert declared(tmp_path, grades)["vocabulary"] == ["0", "1", "2", "3", "4", "A"]
     assert init(tmp_path / "t.csv", force=True).warnings[0] == (
-        "`x` has numbers, but also 'A' (6 rows): they are read as categories; to read the numbers, replace the texts "
-        "by numbers or by empty cells"
+        "`x` has numbers, but also 'A' (6 rows): it is not read as numbers; to read them, replace these cells by "
+        "numbers or by empty cells"
     )
 
 
@@ -247,6 +247,34 @@ def test_any_text_among_many_dates_is_a_missing_value(tmp_path: Path) -> None:
     assert init(tmp_path / "t.csv", force=True).warnings[0] == (
         "`x` has dates except for 'not yet' in 40 rows: counted as missing; correct the data if it means a date"
     )
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y"])
+def test_cells_in_another_form_among_dates_are_named(tmp_path: Path, form: str) -> None:
+    cells = ["Q1 2024" if row == 70 else day for row, day in enumerate(days(form))]
+    assert declared(tmp_path, cells)["parts"] == ["timestamp", "month", "weekday"]
+    assert init(tmp_path / "t.csv", force=True).warnings[0] == (
+        "`x` has dates except for 'Q1 2024' in row 71: counted as missing; correct the data if it means a date"
+    )
+    cells = [f"Q{row % 4 + 1} {2000 + row}" if row % 3 == 0 else day for row, day in enumerate(days(form))]
+    result = init(table(tmp_path, {"x": cells, "other": [str(row % 9) for row in range(ROWS)]}), force=True)
+    assert result.warnings[0].startswith("`x` has dates, but also 'Q1 2000' (1 row), 'Q1 2012' (1 row), ")
+    assert result.warnings[0].endswith(
+        ": it is not read as dates; to read them, replace these cells by dates or by empty cells"
+    )
+
+
+def test_numbers_without_the_unit_of_the_others_are_named(tmp_path: Path) -> None:
+    cells = ["71" if row == 70 else f"{row / 2} kg" for row in range(ROWS)]
+    column = declared(tmp_path, cells)
+    assert (column["unit"], column["missing_values"]) == ("kg", ["71"])
+    assert init(tmp_path / "t.csv", force=True).warnings[0] == (
+        "`x` has numbers with the unit `kg` except for '71' in row 71: counted as missing; correct the data if it "
+        "means a number"
+    )
+    cells = [f"{row / 2}" if row % 3 == 0 else f"{row / 2} kg" for row in range(ROWS)]
+    result = init(table(tmp_path, {"x": cells, "other": [str(row % 9) for row in range(ROWS)]}), force=True)
+    assert result.warnings[0].startswith("`x` has numbers with the unit `kg`, but also '0.0' (1 row), '1.5' (1 row), ")
 
 
 @pytest.mark.parametrize("text", ["three", "3 or 4", "3?"])
