@@ -12,10 +12,10 @@ from typing import Any, ClassVar, NoReturn
 
 from netspec.backends import openmp
 from netspec.backends.backend import is_enabled, is_registered, planning_caveat, rounds_more
+from netspec.backends.cuda.capture_limits import CaptureLimits
 from netspec.backends.cuda.detect import gpu_reject_reason
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.cuda.gpus import GPUS, Gpu, planned_for
-from netspec.backends.cuda.graph_capture import CaptureLimits
 from netspec.backends.device import ArrayDevice, Device
 from netspec.backends.device_notices import report_device
 from netspec.backends.failures import OutOfMemory

@@ -1,6 +1,7 @@
 """`CudaDevice`: the memory and streams of an NVIDIA GPU, with CuPy's arrays.
 
-CuPy is imported when the device is opened: `import netspec` does not load CUDA.
+CuPy, streams and graph capture are imported when the device is opened: `import netspec` does not load CUDA, and plans
+for an absent GPU load none of them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any, ClassVar
 
+from netspec.backends.cuda.capture_limits import SLOTS, CaptureLimits
 from netspec.backends.cuda.detect import check_distinct_gpus, usable_gpu
-from netspec.backends.cuda.execution_queue import EventTimer, ExecutionQueue
 from netspec.backends.cuda.gpus import gpu_named
-from netspec.backends.cuda.graph_capture import SLOTS, CaptureLimits, GraphExecutor
 from netspec.backends.device import ArrayDevice
 from netspec.backends.executor import BoundProgram, CallTimer, Executor
 from netspec.backends.failures import OutOfMemory
@@ -45,6 +45,8 @@ class CudaDevice(ArrayDevice):
 
         Raises `InputError` if it cannot be used or there are too few: see `usable_gpu` and `check_distinct_gpus`.
         """
+        from netspec.backends.cuda.execution_queue import ExecutionQueue
+
         cupy, number = usable_gpu(number)
         check_distinct_gpus(cupy, number)
         self._gpu = cupy.cuda.Device(number)
@@ -161,11 +163,13 @@ class CudaDevice(ArrayDevice):
 
     def executor(self, bound: BoundProgram) -> Executor:
         """An executor that captures a CUDA graph if it can."""
+        from netspec.backends.cuda.graph_capture import GraphExecutor
+
         return GraphExecutor(self, bound)
 
     def call_timer(self) -> CallTimer:
         """A timer by events in the main stream."""
-        return EventTimer(self.flow)
+        return self.flow.call_timer()
 
     def notes(self, plan: ExecutionPlan) -> list[str]:
         """Whether a program is a CUDA graph."""

@@ -63,6 +63,10 @@ class ExecutionQueue:
         """An event to record in a stream and to wait for."""
         return self.xp.cuda.Event(disable_timing=True)
 
+    def call_timer(self) -> EventTimer:
+        """A timer of calls by events in the main stream."""
+        return EventTimer(self)
+
     def pinned(self, nbytes: int) -> Any:
         """Pinned host memory as NumPy bytes."""
         return np.frombuffer(self.xp.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)

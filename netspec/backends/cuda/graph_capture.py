@@ -14,22 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.backends.cuda import launch
+from netspec.backends.cuda.capture_limits import SLOTS, CaptureLimits
 from netspec.backends.cuda.execution_queue import ExecutionQueue, PendingRun
 from netspec.backends.cuda.launch import Launch, pointer, sizes
 from netspec.backends.cuda.side_stream import side_stream
 from netspec.backends.executor import BoundProgram, Executor, Outcome
 from netspec.backends.process_group import communicating_graphs, world
-from netspec.errors import listing
-from netspec.graph.execution_plan import ALIGNMENT, ExecutionPlan, align_up
+from netspec.graph.execution_plan import ALIGNMENT, align_up
 from netspec.graph.kernel import Thunk
 from netspec.graph.ops.source import Input
-from netspec.graph.value import Node
 
 if TYPE_CHECKING:
     from netspec.backends.cuda.device import CudaDevice
 
-SLOTS = 2
-"""Number of input slots: one is written while a run reads the other."""
 AT_ONCE = 16
 """Bytes that a thread copies with one instruction."""
 CHUNK = 1 << 12
@@ -204,70 +201,3 @@ def bind_input_copies(memory: Any, offsets: Mapping[str, int], inputs: Mapping[s
     table = launch.engine.table(np.array(rows, np.int64))
     parameters = [pointer("table", table), *sizes(len(rows), count=len(rows))]
     return Launch(parameters, TAKE, len(rows), of_blocks=True).bind()
-
-
-OWN = "cuda"
-"""The backend whose kernels check the stop flag."""
-MAX_NAMED = 6
-"""Maximum number of nodes that a note names."""
-
-
-@dataclass(frozen=True)
-class CaptureLimits:
-    """Reasons why a plan is not one CUDA graph from the inputs to the new states."""
-
-    unrecorded: tuple[Node, ...]
-    """Nodes whose kernels run array-library code, which allocates memory: they cannot be captured."""
-    runs_on_host: tuple[Node, ...]
-    """Nodes that involve the CPU: they cannot be captured."""
-    unstopped: tuple[Node, ...]
-    """Nodes that write a state and ignore the stop flag: the CPU checks the guard before them."""
-    writes: bool
-    """Whether any state is written."""
-    guarded: bool
-
-    @classmethod
-    def of(cls, plan: ExecutionPlan) -> CaptureLimits:
-        """Find the reasons in kernels and memory. Invariant nodes are never part of a graph."""
-        kernels = {node: choice.kernel for node, choice in plan.choices.items()}
-        storage = plan.memory.storage
-
-        def writes_state(node: Node) -> bool:
-            return any(result in storage and storage[result].kind.startswith("state:") for result in node.outputs)
-
-        captured_nodes = [node for node in plan.order[plan.invariant_count :] if node in kernels]
-        late = [node for node in plan.order[plan.before_guard_count :] if node in kernels]
-        return cls(
-            tuple(node for node in captured_nodes if kernels[node].uses_array_library),
-            tuple(node for node in captured_nodes if kernels[node].runs_on_host),
-            tuple(node for node in late if kernels[node].backend != OWN and writes_state(node)),
-            bool(plan.graph.updates),
-            plan.graph.guard is not None,
-        )
-
-    @property
-    def records(self) -> bool:
-        """Whether the program can be one graph or two."""
-        return not (self.unrecorded or self.runs_on_host)
-
-    @property
-    def looks(self) -> bool:
-        """Whether the CPU waits for the guard of each run before states are written."""
-        return self.guarded and bool(self.unstopped)
-
-    def notes(self) -> list[str]:
-        """Describe the reasons in sentences."""
-        if not self.records:
-            why = [f"{_named(self.unrecorded)} run array code"] * bool(self.unrecorded)
-            why += [f"{_named(self.runs_on_host)} go through the CPU"] * bool(self.runs_on_host)
-            notes = [f"no CUDA graph, its kernels are called one by one: {'; '.join(why)}"]
-        else:
-            notes = ["two CUDA graphs, with a look at the loss between them" if self.looks else "one CUDA graph"]
-        if self.looks:
-            notes.append(f"the CPU waits for the loss: {_named(self.unstopped)} write states, unstopped by the GPU")
-        return notes
-
-
-def _named(nodes: Sequence[Node]) -> str:
-    return listing([f"`{node.scope.layer}` ({node.op.name})" if node.scope.layer else node.op.name for node in nodes],
-                   MAX_NAMED)  # fmt: skip
