@@ -92,11 +92,15 @@ class Device:
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
+        """The backends in use. Their kernels are imported when this is first read: opening a device loads none."""
+        names = tuple(name for name in self.usable_backends() if not (self.no_fast_rounding and rounds_more(name)))
+        load_kernels(*names)
+        return names
+
+    def usable_backends(self) -> Sequence[str]:
         """The backends that can be used on this machine."""
         missing = unavailable_reasons(self.backends)
-        return tuple(
-            name for name in self.backends if name not in missing and not (self.no_fast_rounding and rounds_more(name))
-        )
+        return [name for name in self.backends if name not in missing]
 
     def allocate(self, nbytes: int) -> Any:
         """Allocate `nbytes` of zeroed memory."""
@@ -251,10 +255,6 @@ class Device:
             for kernel in fast
             if kernel.label not in self.disabled_kernels
         )
-
-    def load_kernels(self) -> None:
-        """Import the kernels of this device's backends, which registers them."""
-        load_kernels(*self.kernels)
 
 
 class ArrayDevice(Device):

@@ -7,11 +7,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 from netspec.backends import openmp
-from netspec.backends.backend import is_enabled, is_registered, planning_caveat, rounds_more
+from netspec.backends.backend import is_enabled, is_registered, planning_caveat
 from netspec.backends.cuda.capture_limits import CaptureLimits
 from netspec.backends.cuda.detect import gpu_reject_reason
 from netspec.backends.cuda.device import CudaDevice
@@ -168,14 +167,9 @@ class PlannedGpu(NullDevice):
         self.rates = self.gpu.rates
         self.low_precision_dtypes = _narrow(self.gpu)
 
-    @cached_property
-    def kernels(self) -> tuple[str, ...]:
+    def usable_backends(self) -> list[str]:
         """All backends except those that are excluded."""
-        return tuple(
-            name
-            for name in self.backends
-            if is_enabled(name) and is_registered(name) and not (self.no_fast_rounding and rounds_more(name))
-        )
+        return [name for name in self.backends if is_enabled(name) and is_registered(name)]
 
     def planning_context(self) -> AbstractContextManager[object]:
         """Context in which libraries that can plan without a GPU plan for this one."""
@@ -253,7 +247,6 @@ def open_device(
         device, remark = _verified(device, is_auto=is_auto)
     device.no_fast_rounding, device.deterministic, device.remark = rounding == "direct", deterministic, remark or None
     report_device(device.remark, device.warnings)
-    device.load_kernels()
     if autotune != "off":
         from netspec.backends.tuning import Tuner
 

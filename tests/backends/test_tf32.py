@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from netspec.backends.backend import load_kernels
 from netspec.backends.device import Device
 from netspec.backends.device_registry import ReferenceDevice
 from netspec.compile import make_plan
@@ -24,7 +25,7 @@ class Rounding(ReferenceDevice):
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    ReferenceDevice().load_kernels()
+    load_kernels("reference")
     monkeypatch.setattr(registry, "_kernels", {op: list(kernels) for op, kernels in registry._kernels.items()})
 
     @kernel(MatMul, backend="rounding", rank=20)

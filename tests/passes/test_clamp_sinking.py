@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from netspec.backends.device_registry import NullDevice
 from netspec.compile import make_plan
 from netspec.graph.autodiff import gradients
 from netspec.graph.graph import Graph
@@ -18,7 +19,6 @@ from netspec.passes.base import run_passes
 from netspec.passes.clamp_sinking import SinkClamps
 from tests.interpret import run
 from tests.passes.graphs import same_bits, typed
-from tests.passes.test_memory import null_device
 
 SHAPE = (4, 3, 9, 9)
 X = Input("x", typed(SHAPE))()
@@ -84,7 +84,7 @@ def test_pooled_activation_is_not_stored() -> None:
         """Bytes alive when the guard is looked at."""
         loss = ReduceSum()(graph.outputs["y"])
         (gradient,) = gradients(loss, [w])
-        plan = make_plan(Graph({}, {"w": w - gradient}, guard=loss), null_device())
+        plan = make_plan(Graph({}, {"w": w - gradient}, guard=loss), NullDevice())
         return plan.memory.live_bytes[plan.before_guard_count]
 
     graph = Graph({"y": MaxPool(HALVES).call_multi(Relu()(x * w))[0]})

@@ -281,14 +281,8 @@ def test_each_gradient_is_freed_after_its_update() -> None:
 
 def test_nothing_is_allocated_to_plan_a_large_net() -> None:
     huge = Input("x", typed((1 << 19, 1 << 19)))()
-    plan = make_plan(Graph({"y": Relu()(huge) * 2.0}), null_device())
+    plan = make_plan(Graph({"y": Relu()(huge) * 2.0}), NullDevice())
     assert plan.memory.arena_bytes >= 1 << 40
-
-
-def null_device() -> NullDevice:
-    device = NullDevice()
-    device.load_kernels()
-    return device
 
 
 def deep_net(length: int) -> tuple[Graph, int]:

@@ -174,7 +174,6 @@ def test_fused_ops_compute_in_float32() -> None:
     y = Add()(MatMul()(Reshape((8, 1))(x(8)), w), far)
     graph = Graph({"y": MatMul()(y, w)})
     device = CpuDevice()
-    device.load_kernels()
     plan = make_plan(graph, device, DType.BFLOAT16)
     if not any(isinstance(node.op, EpilogueFused) for node in plan.order):
         pytest.skip("no kernel here adds within the product")

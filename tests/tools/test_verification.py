@@ -66,9 +66,6 @@ class StandInDevice(CpuDevice):
     kernels: ClassVar[tuple[str, ...]] = ("reference", "stand_in")
     low_precision_dtypes: tuple[DType, ...] = ()
 
-    def load_kernels(self) -> None:
-        """Nothing is left to load."""
-
 
 class BrokenDevice(StandInDevice):
     """A device that copies nothing any more."""

@@ -67,12 +67,9 @@ class LibraryDevice(CudaDevice):
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
-        """All of them."""
-        return self.backends
-
-    def load_kernels(self) -> None:
-        """Load the kernels of `cuda`; the others are in this module."""
+        """All of them; those outside of this module and of `reference` are those of `cuda`."""
         load_kernels("cuda")
+        return self.backends
 
 
 class UpdatingDevice(LibraryDevice):

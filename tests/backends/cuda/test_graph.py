@@ -60,7 +60,6 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: StreamEngine
         monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
         monkeypatch.setattr(launch, "engine", engine)
         device = kind()
-        device.load_kernels()
         solver = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.1})
         compiler = Compiler(load_net(tmp_path / "net.yaml"), solver=solver, device=device, seed=5)
         return machine, compiler, compiler.program(ProgramKind.TRAIN, BATCH)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,10 @@ pytestmark = pytest.mark.skipif(cxx() is None, reason="no C++ compiler to run CU
 class Gpu(library.LibraryDevice):
     backends = ("reference", "nccl", "library", "cuda")
 
-    def load_kernels(self) -> None:
-        super().load_kernels()
+    @cached_property
+    def kernels(self) -> tuple[str, ...]:
         load_kernels("nccl")
+        return super().kernels
 
 
 @pytest.mark.parametrize("blocking", [False, True])
@@ -66,7 +68,6 @@ def test_buckets_are_a_branch_of_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_
     group: Communicator = Worker(0, 2)
     with acting_as(group):
         device = Gpu()
-        device.load_kernels()
         solver = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.1})
         compiler = Compiler(
             load_net(tmp_path / "net.yaml"), solver=solver, device=device, seed=5,

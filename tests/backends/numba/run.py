@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from netspec.backends.backend import load_kernels
 from netspec.backends.device_registry import CpuDevice
 from netspec.graph.execution_plan import align_up
 from netspec.graph.kernel import Buffers, kernel_candidates
@@ -17,7 +18,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 DEVICE = CpuDevice()
-DEVICE.load_kernels()
+load_kernels(*DEVICE.kernels)
 
 
 def node_of(op: Op, *arrays: Any) -> Node:

@@ -2,6 +2,7 @@
 
 import runpy
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,9 +23,10 @@ class Gpu(library.LibraryDevice):
 
     backends: ClassVar[tuple[str, ...]] = ("reference", "nccl", "library", "cuda")
 
-    def load_kernels(self) -> None:
-        super().load_kernels()
+    @cached_property
+    def kernels(self) -> tuple[str, ...]:
         load_kernels("nccl")
+        return super().kernels
 
 
 class Plain(Gpu):

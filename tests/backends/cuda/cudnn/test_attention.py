@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -127,9 +127,11 @@ class Gpu(LibraryDevice):
 
     backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cudnn")
 
-    def load_kernels(self) -> None:
-        """Load the kernels of both libraries."""
-        load_kernels("cuda", "cudnn")
+    @cached_property
+    def kernels(self) -> tuple[str, ...]:
+        """Those of both libraries."""
+        load_kernels(*self.backends)
+        return self.backends
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +162,6 @@ def test_nets_learn_the_same_in_a_graph(
     monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
     monkeypatch.setattr(launch, "engine", engine)
     compiler = compiled(tmp_path, text, Gpu(), precision)
-    compiler.device.load_kernels()
     program = compiler.program(ProgramKind.TRAIN, 3)
     assert attentions(program.plan) == {"cudnn:AttentionForwardKernel", "cudnn:AttentionGradientKernel"}
     assert compiler.device.notes(program.plan) == ["one CUDA graph"]
