@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from netspec.backends.device import Device
 from netspec.backends.device_registry import open_device
-from netspec.backends.program import Program
 from netspec.backends.states import States
 from netspec.compile.build import NetGraph
 from netspec.compile.distributed_plan import DistributedPlan
 from netspec.compile.purposes import STEPS, ProcessRole, ProgramKind
-from netspec.compile.shared_plans import SharedPlans
 from netspec.compile.training import Training
 from netspec.compile.variant import CompiledVariant
 from netspec.errors import InputError, Problem, listing
-from netspec.graph.execution_plan import ExecutionPlan
 from netspec.graph.graph import Graph
 from netspec.graph.types import DType, Precision, TensorType
 from netspec.layers.states import Domain, StateInfo
@@ -25,6 +22,11 @@ from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import LoopSpec
 from netspec.solvers.base import SolverSpec
+
+if TYPE_CHECKING:
+    from netspec.backends.program import Program
+    from netspec.compile.shared_plans import SharedPlans
+    from netspec.graph.execution_plan import ExecutionPlan
 
 KEPT_VARIANTS = 8
 """Number of variants that stay compiled; a training and its evaluation need five."""

@@ -7,23 +7,25 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from netspec.backends.failures import OutOfMemory
-from netspec.backends.program import Program
 from netspec.compile.build import NetGraph, build
 from netspec.compile.largest_batch import largest_batch
-from netspec.compile.planning import make_plan, plan_within
 from netspec.compile.purposes import STEPS, ProgramKind
-from netspec.compile.shared_plans import SharedPlan
 from netspec.compile.steps import gradients_graph, losses, training_form
 from netspec.compile.training import StepGraph
-from netspec.graph.execution_plan import ExecutionPlan
 from netspec.graph.graph import Graph
 
 if TYPE_CHECKING:
+    from netspec.backends.program import Program
     from netspec.compile.compiler import Compiler
+    from netspec.compile.shared_plans import SharedPlan
+    from netspec.graph.execution_plan import ExecutionPlan
 
 
 class CompiledVariant:
-    """A net for one purpose and batch size; each stage of its compilation runs when it is first used."""
+    """A net for one purpose and batch size; each stage of its compilation runs when it is first used.
+
+    A check ends with the graph: it loads neither the passes, nor what runs programs.
+    """
 
     def __init__(
         self,
@@ -119,6 +121,8 @@ class CompiledVariant:
         return sharing.get(self._compiler, key, graph_of, self._make_plan)
 
     def _make_plan(self, graph: Graph) -> ExecutionPlan:
+        from netspec.compile.planning import make_plan, plan_within
+
         compiler = self._compiler
         device, precision, loop = compiler.device, compiler.precision, compiler.loop
         passes = compiler.distribution.passes() if self._purpose in STEPS else ()
@@ -129,6 +133,8 @@ class CompiledVariant:
     @cached_property
     def program(self) -> Program:
         """The bound program. Raises `OutOfMemory` with the planned sizes."""
+        from netspec.backends.program import Program
+
         plan, states, shared = self.plan, self._compiler.states, self._shared
         if shared is not None:
             shared.write_constants(self._compiler)
