@@ -9,8 +9,7 @@ from netspec.graph.types import Precision
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.training.arguments import device_argument
-from netspec.training.evaluation import input_fields
-from netspec.training.inference.inputs import input_ranges
+from netspec.training.required_inputs import input_fields, input_ranges
 from netspec.training.session import LOCAL, Session
 
 

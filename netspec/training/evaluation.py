@@ -13,16 +13,15 @@ import numpy as np
 
 from netspec.backends.device_registry import open_device
 from netspec.compile import LOSS, Compiler, ProgramKind
-from netspec.data.base import FieldType
 from netspec.data.base import Source as DataSource
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader, OpenLoader, open_loader
 from netspec.data.missing_paths import missing_paths
 from netspec.data.pipeline import Learned
 from netspec.errors import InputError, Problem, counted, did_you_mean, listing
-from netspec.graph.ops.source import Input
 from netspec.graph.types import Precision
 from netspec.layers.losses_and_metrics import LossSpec, MetricSpec, PairLoss, TableRow
+from netspec.layers.vision.boxes import box_selection
 from netspec.schema.load import Overrides, Source, load_spec
 from netspec.schema.specs.data import SplitFields
 from netspec.schema.specs.kinds import METRICS, MetricFields
@@ -31,10 +30,9 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.class_weights import with_class_weights
 from netspec.training.events import MAX_EXAMPLES, SPLITS
-from netspec.training.inference.decoding import box_selection
-from netspec.training.inference.inputs import input_ranges
 from netspec.training.inference.model import load_weights
 from netspec.training.preprocessing import PreprocessingRecord
+from netspec.training.required_inputs import input_fields, input_ranges
 from netspec.training.samples import with_samples
 from netspec.training.session import LOCAL, Session
 
@@ -279,17 +277,6 @@ def _number(key: str) -> int:
     return int(key.rpartition("/")[2])
 
 
-def input_fields(compiler: Compiler, purposes: Sequence[ProgramKind]) -> dict[str, FieldType]:
-    """Return the inputs of the net that programs for these purposes read, and that a loader must fill."""
-    inputs: dict[str, FieldType] = {}
-    for purpose in purposes:
-        for name, value in compiler.graph(purpose, 1).inputs().items():
-            assert isinstance(value.op, Input)
-            if name in compiler.spec.inputs:
-                inputs[name] = FieldType(value.shape[1:], str(value.dtype))
-    return inputs
-
-
 def test(
     source: Source,
     weights: str | Path,
@@ -359,7 +346,7 @@ def _detection_reports(links: Links) -> list[MetricFields]:
     return [
         METRICS.parse({"type": "DetectionReport", "from": [layer.name, *loss.sources[1:]]})
         for layer in links.layers
-        if box_selection(layer) is not None
+        if box_selection(layer.fields) is not None
         for loss in links.losses
         if loss.sources[0] == layer.sources[0]
     ]

@@ -48,6 +48,11 @@ class BoxSelection(Spec):
         return np.column_stack([boxes[indices], detected[indices], classes[indices]])
 
 
+def box_selection(fields: object) -> BoxSelection | None:
+    """Return the fields of a layer that select boxes from its output: a detector's. None for those of other layers."""
+    return fields if isinstance(fields, BoxSelection) else None
+
+
 def suppressed(boxes: Array, classes: Array, threshold: float, most: int) -> list[int]:
     """Return the indices of the boxes that remain after non-maximum suppression within each class, at most `most`.
 

@@ -18,8 +18,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.tools.checking.check_data import DataSurvey
 from netspec.tools.specs import precision_of
-from netspec.training.evaluation import input_fields
-from netspec.training.inference.inputs import input_ranges
+from netspec.training.required_inputs import input_fields, input_ranges
 
 
 def check_training(spec: TrainSpec, data: DataSurvey) -> None:

@@ -49,11 +49,12 @@ from netspec.tools.exporting.raw_images import TOLERANCE as RAW_TOLERANCE
 from netspec.tools.exporting.raw_sounds import RawSounds
 from netspec.tools.exporting.text_vocabulary import TextInput, text_inputs
 from netspec.tools.exporting.transform_ops import has_ops, transform_ops
-from netspec.training.evaluation import input_fields, learned_of
+from netspec.training.evaluation import learned_of
 from netspec.training.inference.decoding import Decoder, Postprocessing, decoders_of
 from netspec.training.inference.model import Model
 from netspec.training.inference.predict_files import rows_of
 from netspec.training.preprocessing import record_of
+from netspec.training.required_inputs import input_fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

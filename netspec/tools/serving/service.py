@@ -21,11 +21,11 @@ from netspec.tools.serving.generation import Generation
 from netspec.tools.serving.metrics import ServiceMetrics
 from netspec.tools.serving.open_inference import NAMES
 from netspec.tools.serving.samples import BodyReader, PreparedBody
-from netspec.training.evaluation import input_fields
 from netspec.training.generation.encoder_decoder import decoder_columns
 from netspec.training.inference.decoding import decoders_of
 from netspec.training.inference.inputs import check_inputs
 from netspec.training.inference.predict_files import PredictedBatch, describe_unnamed_classes, recall_learned
+from netspec.training.required_inputs import input_fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,7 @@ from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.data.text.tokens import Tokenizer
 from netspec.errors import InputError, listing
 from netspec.schema.specs.train import TrainSpec
-from netspec.training.evaluation import input_fields, learned_of
+from netspec.training.evaluation import learned_of
 from netspec.training.generation.language_model import (
     CAUSAL_HINT,
     TokenGenerator,
@@ -27,6 +27,7 @@ from netspec.training.generation.language_model import (
     reads_later_tokens,
 )
 from netspec.training.inference.model import Model
+from netspec.training.required_inputs import input_fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,9 +17,8 @@ from netspec.errors import InputError
 from netspec.schema.messages.problems import problems_of
 from netspec.schema.specs.data import SOURCES, DataSpec, SplitFields
 from netspec.schema.specs.train import LoopSpec
-from netspec.training.evaluation import input_fields
-from netspec.training.inference.inputs import input_ranges
 from netspec.training.inference.model import DEFAULT_BATCH
+from netspec.training.required_inputs import input_fields, input_ranges
 
 
 def is_split(data: object) -> bool:

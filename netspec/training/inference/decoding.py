@@ -17,7 +17,7 @@ from netspec.data.readers.boxes.annotated import CATEGORY_IDS
 from netspec.data.tabular.columns.text import TextColumnSpec
 from netspec.data.text.tokenizers.base import TOKENIZER, saved_tokenizer
 from netspec.layers.losses_and_metrics import LossSpec, PredictionKind
-from netspec.layers.vision.boxes import BoxSelection
+from netspec.layers.vision.boxes import BoxSelection, box_selection
 from netspec.schema.specs.data import TRANSFORMS
 from netspec.schema.specs.kinds import LayerFields
 from netspec.schema.specs.links import LayerLink, Links, LossLink, resolve_names
@@ -89,7 +89,7 @@ def decoders_of(spec: NetSpec | TrainSpec, preprocessing: PreprocessingRecord) -
 def _decoder(output: str, links: Links, labels: _Labels) -> Decoder:
     layers = {name: layer for layer in links.layers for name in layer.outputs}
     activation = None
-    if output in layers and (selection := box_selection(layers[output])) is not None:
+    if output in layers and (selection := box_selection(layers[output].fields)) is not None:
         return _box_decoder(layers[output], selection, links, labels)
     for name in _upstream(output, layers):
         loss = next((loss for loss in links.losses if loss.sources[:1] == (name,)), None)
@@ -154,12 +154,6 @@ def _for_loss(loss: LossLink, labels: _Labels, *, activated: bool) -> Decoder:
         lambda array, _: _value_columns(restore(array)),
         postprocessing=Postprocessing("restore", restore) if labels.is_changed(target) else None,
     )
-
-
-def box_selection(layer: LayerLink) -> BoxSelection | None:
-    """Return the fields that select boxes from the output of a detector's layer; None for other layers."""
-    fields: Any = layer.fields
-    return fields if isinstance(fields, BoxSelection) else None
 
 
 def _box_decoder(layer: LayerLink, selection: BoxSelection, links: Links, labels: _Labels) -> Decoder:

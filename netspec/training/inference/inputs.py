@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.compile import Compiler, input_type
-from netspec.data.input_binding import ValueRange
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.types import TensorType
 from netspec.training.arguments import array_argument
+from netspec.training.required_inputs import input_ranges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,14 +52,6 @@ def check_inputs(compiler: Compiler, inputs: object, names: Sequence[str]) -> tu
     if problems:
         raise InputError(problems)
     return arrays, next(iter(sizes.values()))
-
-
-def input_ranges(compiler: Compiler) -> dict[str, ValueRange]:
-    """Return the range of integers that the net's layers accept from each input."""
-    return {
-        name: ValueRange(domain.low, domain.high - 1, domain.why, tuple(sorted(domain.also)))
-        for name, domain in compiler.domains.items()
-    }
 
 
 def _problems(compiler: Compiler, name: str, array: Array, kind: TensorType) -> Iterator[Problem]:

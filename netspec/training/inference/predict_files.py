@@ -31,13 +31,14 @@ from netspec.data.transforms.resizing import Resizing
 from netspec.errors import InputError, Problem, SettingHint, and_more, counted, listing
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.train import TrainSpec
-from netspec.training.evaluation import input_fields, learned_of
+from netspec.training.evaluation import learned_of
 from netspec.training.events import MAX_EXAMPLES
 from netspec.training.generation.encoder_decoder import EncoderDecoderGenerator, decoder_columns
 from netspec.training.inference.decoding import Decoder
 from netspec.training.inference.image_windows import Window, image_window, moving_transforms
 from netspec.training.inference.model import DEFAULT_BATCH, Model
 from netspec.training.inference.raw_samples import sample_kind
+from netspec.training.required_inputs import input_fields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
