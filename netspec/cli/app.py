@@ -85,6 +85,13 @@ class Commands(TyperGroup):
         command.name = cmd_name
         return command
 
+    def get_help_option(self, ctx: Any) -> Any:
+        """The option --help, False by default: to convert a missing value, typer would import pydantic."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write each command with the first line of its help."""
         with formatter.section("Commands"):

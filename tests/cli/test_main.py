@@ -291,17 +291,22 @@ def test_a_terminal_without_unicode_gets_escapes(work):
     assert (process.returncode, process.stderr.splitlines()[0]) == (2, "error: no such file: na\\xefve.yaml")
 
 
-def test_help_loads_nothing_that_takes_long():
-    code = "import sys; from netspec.cli import main; main(['--help']); print(*sorted(sys.modules), file=sys.stderr)"
-    loaded = set(python("-c", code).stderr.split())
+def modules_after(*words: str, **options: Any) -> set[str]:
+    """Return the modules that a process has loaded after a command."""
+    code = f"import sys; from netspec.cli import main; main({list(words)}); print(*sys.modules, file=sys.stderr)"
+    return set(python("-c", code, **options).stderr.split())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"]], ids=" ".join)
+def test_help_loads_nothing_that_takes_long(words: list[str]):
+    loaded = modules_after(*words)
     assert "netspec.cli.app" in loaded
-    assert "netspec.cli.train" not in loaded, "the list of commands imports none of them"
+    assert ("netspec.cli.train" in loaded) == ("train" in words), "the list of commands imports none of them"
     assert not loaded & {"numpy", "pydantic", "yaml", "rich", "h5py", "onnx", "onnxruntime", "netspec.graph"}
 
 
 def test_a_command_loads_no_other(work):
-    code = "import sys; from netspec.cli import main; main(['check', 'net.yaml']); print(*sorted(sys.modules))"
-    loaded = set(python("-c", code, cwd=work).stdout.split())
+    loaded = modules_after("check", "net.yaml", cwd=work)
     assert "netspec.tools.checking.check" in loaded
     assert not loaded & {"netspec.cli.train", "netspec.training", "numpy", "rich", "h5py", "onnx", "onnxruntime"}
     behind = {
@@ -314,3 +319,22 @@ def test_a_command_loads_no_other(work):
     assert not loaded & behind, "a net is built to be checked, and no more"
     layers = {module for module in loaded if module.startswith("netspec.layers.")}
     assert len(layers) < 20, f"the layers of a spec are imported, not all: {sorted(layers)}"
+
+
+def test_a_check_of_a_training_loads_nothing_that_runs_it(work):
+    loaded = modules_after("check", "train.yaml", cwd=work)
+    assert "netspec.compile.compiler" in loaded
+    behind = {
+        "netspec.compile.planning",
+        "netspec.backends.program",
+        "netspec.backends.reference.kernels",
+        "netspec.backends.numba.kernels",
+        "netspec.backends.onednn.kernels",
+        "netspec.backends.cuda.launch",
+        "netspec.training.evaluation",
+        "netspec.training.run",
+        "netspec.training.inference",
+        "netspec.exchange",
+    }
+    assert not loaded & behind, "its graphs are built, and no kernels are planned"
+    assert not loaded & {"PIL", "h5py", "numba", "threadpoolctl"}
