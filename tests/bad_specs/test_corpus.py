@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from netspec.cli import main
 from netspec.errors import InputError
 from netspec.schema.specs.kinds import REGISTRIES
 from netspec.schema.yaml.reader import parse_yaml
@@ -61,15 +60,18 @@ def test_most_problems_have_a_hint() -> None:
 @pytest.mark.parametrize(
     "name", ["fields/caffe_num_output", "syntax/tab", "pairs/both_files", "overrides/unknown_key"], ids=str
 )
-def test_the_command_prints_the_location_and_exits_with_2(name: str, tmp_path: Path) -> None:
+def test_the_command_prints_the_location_and_exits_with_2(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     case = BY_NAME[name]
     case.write(tmp_path)
-    command = [sys.executable, "-m", "netspec", "check", case.file, *case.overrides]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", check=False)
-    assert (done.returncode, done.stdout) == (2, "")
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", case.file, *case.overrides]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
     for expected in case.problems:
-        assert f"{expected.file}:{expected.line}:{expected.column}: error: " in done.stderr
-    assert "Traceback" not in done.stderr
+        assert f"{expected.file}:{expected.line}:{expected.column}: error: " in printed.err
+    assert "Traceback" not in printed.err
 
 
 def _kind(path: tuple[str | int, ...]) -> str | None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 COMMANDS = {
-    "check": ["check", "train.yaml"],
+    "check": ["check", "net.yaml"],
     "problems": ["check", "net.yaml", "name=", "--json"],
-    "json": ["check", "train.yaml", "--json"],
+    "json": ["check", "net.yaml", "--json"],
     "help": ["--help"],
     "schema": ["schema"],
 }
@@ -65,7 +65,7 @@ def test_a_closed_reader_sets_the_exit_status_without_an_error_message(work, nam
     assert (process.returncode, process.stderr) == (1, b"")
 
 
-@pytest.mark.parametrize(("words", "status"), [(["check", "train.yaml"], 0), (["check", "nothing.yaml"], 2)])
+@pytest.mark.parametrize(("words", "status"), [(["check", "net.yaml"], 0), (["check", "nothing.yaml"], 2)])
 def test_a_closed_error_stream_changes_no_status(work, words, status):
     command = [sys.executable, "-m", "netspec", *words]
     process = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=False, preexec_fn=lambda: os.close(2))
