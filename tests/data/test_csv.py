@@ -490,3 +490,9 @@ def test_an_empty_cell_of_a_single_column_is_a_row(tmp_path):
     data = table(tmp_path, text, columns={"size": {"type": "numeric", "missing": 7}}, comment="#")
     assert everything(data)["features"] == [[1], [7], [2]]
     assert data.describe(2) == "some.csv, line 7"
+
+
+def test_a_line_of_names_in_other_notation_than_the_declared_header_is_recognized(tmp_path):
+    with pytest.raises(InputError) as error:
+        table(tmp_path, "Hours_per_week,label\n40,0\n35,1\n", header=["hours-per-week", "label"], label="label")
+    assert error.value.problems[0].hint == "the line looks like names of columns: skip it with `skip_lines: 1`"

@@ -149,7 +149,9 @@ class NumericColumn(Column):
         declaration_hint = None
         if self.setting.learned is None:  # the training split, whose columns can be declared otherwise
             declaration_hint = (
-                f"leave columns of text out, or declare what they hold: `columns: {{{self.name}: categorical, …}}`"
+                "the line looks like names of columns: skip it with `skip_lines: 1`"
+                if _letters(text) == _letters(self.name)
+                else f"leave columns of text out, or declare what they hold: `columns: {{{self.name}: categorical, …}}`"
             )
         faults.add(
             [0],
@@ -276,3 +278,8 @@ class NumericColumn(Column):
             self.name, self._fill, offset, scale, self._spec.missing_indicator, self._format, self._is_boolean,
             str(self._missing), self.texts_for_missing,
         )  # fmt: skip
+
+
+def _letters(name: str) -> str:
+    """Return a name without case and punctuation: `education-num` and `Education_Num` are alike."""
+    return "".join(filter(str.isalnum, name.casefold()))
