@@ -23,6 +23,7 @@ from netspec.cli.output import print_json
 from netspec.errors import InputError, Problem, counted
 
 if TYPE_CHECKING:
+    from netspec.tools.checking.check import CheckReport
     from netspec.training.diagnostics.expectation_checks import ExpectationResult
 
 app = command_app()
@@ -83,6 +84,7 @@ def check(
     batch = batch_or_open(batch_size)
     problems: list[Finding] = []
     warnings: list[Finding] = []
+    suspicions = problems if strict else warnings
     for file in dict.fromkeys(files):
         notes: list[str] = []
         try:
@@ -93,20 +95,23 @@ def check(
         except InputError as error:
             problems += [(file, problem) for problem in error.problems]
         else:
-            (problems if strict else warnings).extend((file, problem) for problem in report.warnings)
+            suspicions += [(file, problem) for problem in report.warnings]
             if not as_json and not (strict and report.warnings):
-                exported = f"; exports to {export}{' with notes' * bool(notes)}" if export is not None else ""
-                facts = f"{counted(report.layers, 'layer')}, {counted(report.parameters, 'parameter')}{exported}"
-                facts += f"; data read: {report.data}" * bool(report.data)
-                print(f"OK: {file} ({facts})")
-            if run:
-                for result in _run_steps(file, overrides, device, quiet=as_json):
-                    problems += [(file, result.problem)] if result.problem is not None else []
-                    suspicions = problems if strict else warnings
-                    suspicions += [(file, result.warning)] if result.warning is not None else []
+                print(f"OK: {file} ({_facts(report, export, has_notes=bool(notes))})")
+            for result in _run_steps(file, overrides, device, quiet=as_json) if run else ():
+                problems += [(file, result.problem)] if result.problem is not None else []
+                suspicions += [(file, result.warning)] if result.warning is not None else []
         if notes:
             _print_notes(file, notes, as_json=as_json)
     return _report(problems, warnings, as_json=as_json)
+
+
+def _facts(report: CheckReport, export: str | None, *, has_notes: bool) -> str:
+    """Describe a file without errors: its size, the format it exports to, and the data that was read."""
+    facts = f"{counted(report.layers, 'layer')}, {counted(report.parameters, 'parameter')}"
+    if export is not None:
+        facts += f"; exports to {export}{' with notes' * has_notes}"
+    return facts + f"; data read: {report.data}" * bool(report.data)
 
 
 def _report(problems: Sequence[Finding], warnings: Sequence[Finding], *, as_json: bool) -> int:
