@@ -375,6 +375,11 @@ def command(*words: object) -> str:
     return shlex.join([*program(), *map(str, words)])
 
 
+def words_of_options(options: Mapping[str, object]) -> list[str]:
+    """Return the words of the options that have a value: their names, each followed by its value."""
+    return [str(word) for option, value in options.items() if value is not None for word in (option, value)]
+
+
 def program() -> list[str]:
     """Return the name of the command: `netspec`, `python -m netspec` or the path of a script."""
     executable = sys.argv[0]

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from netspec.cli.options import CHART_SUFFIXES, writable
 from netspec.cli.output import count, print_json, table
 from netspec.errors import command
 
@@ -28,6 +29,8 @@ def find_lr(
     from netspec.tools.learning_rate import find_learning_rate
     from netspec.training.plotting.charts import as_text
 
+    if output is not None:
+        writable(output, "--output", CHART_SUFFIXES)
     result = find_learning_rate(spec, overrides=overrides, weights=weights, device=device, output=output)
     if as_json:
         print_json(result.as_json())

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +13,7 @@ from netspec.cli.app import Plain, command_app, examples
 from netspec.cli.fitted_table import FittedColumn, print_fitted
 from netspec.cli.options import Device, Json, Overrides
 from netspec.cli.output import print_json
-from netspec.errors import InputError, command, counted
+from netspec.errors import InputError, command, counted, words_of_options
 from netspec.schema.bundled import model_path
 
 if TYPE_CHECKING:
@@ -78,10 +77,9 @@ def search(
     from netspec.tools.search.auto import auto_search
     from netspec.training.run import Interrupted
 
-    options: dict[str, object] = {"--target": target, "--task": task, "--output": output}
-    for_data = [name for name, value in options.items() if value is not None]
-    if for_data and not auto:
-        raise InputError(f"{for_data[0]} needs --auto", expected="data to write files for", got=spec)
+    of_files: dict[str, object] = {"--target": target, "--task": task, "--output": output}
+    if not auto and (refused := words_of_options(of_files)):
+        raise InputError(f"{refused[0]} needs --auto", expected="data to write files for", got=spec)
     files: list[InitResult] = []
     report = None if as_json else _print_trial
     try:
@@ -97,22 +95,16 @@ def search(
                 resume=resume, report=report,
             )  # fmt: skip
     except Interrupted as stopped:
-        options |= {"--trials": trials, "--minutes": minutes, "--jobs": jobs if jobs > 1 else None}
-        options["--device"] = device if device != "auto" else None
-        words = (spec, *(overrides or ()), "--run-dir", stopped.run_dir, "--resume", *["--auto"] * auto)
-        print(f"stopped; to continue: {_command(words, options)}", file=sys.stderr)
+        limits = {"--trials": trials, "--minutes": minutes, "--jobs": jobs if jobs > 1 else None}
+        options = words_of_options({**of_files, **limits, "--device": device if device != "auto" else None})
+        words = (*(overrides or ()), "--run-dir", stopped.run_dir, "--resume", *["--auto"] * auto, *options)
+        print(f"stopped; to continue: {command('search', spec, *words)}", file=sys.stderr)
         return INTERRUPTED
     if as_json:
         print_json({**result.as_json(), **({"init": files[0].as_json()} if files else {})})
     else:
         _print_result(result)
     return DONE
-
-
-def _command(words: Sequence[str | Path], options: Mapping[str, object]) -> str:
-    """Return the command with these words, and the options that are set."""
-    set_options = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
-    return command("search", *words, *set_options)
 
 
 def _print_files(files: InitResult) -> None:

@@ -11,10 +11,10 @@ import typer
 
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import CHART_SUFFIXES, Device, Json, Overrides, Threads, Training, writable
+from netspec.cli.options import Device, Json, Overrides, Threads, Training
 from netspec.cli.output import count, print_json_line, size
 from netspec.cli.workers import start, to_start
-from netspec.errors import InputError, command, counted
+from netspec.errors import InputError, command, counted, words_of_options
 
 if TYPE_CHECKING:
     from netspec.tools.checking.dry_run import DryRun
@@ -85,19 +85,16 @@ def train(
     """
     checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
     starts = workers is not None and to_start(workers)
+    of_runs = {"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts}
     if overfit is not None:
         from netspec.cli.overfit import overfit as memorize
 
-        others = {"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts}
-        refuse_options("--overfit", {**others, "--find-lr": find_lr, "--output": output})
+        refuse_options("--overfit", {**of_runs, "--find-lr": find_lr, "--output": output})
         return memorize(spec, changes, overfit, weights=weights, device=device, as_json=as_json)
     if find_lr:
         from netspec.cli.find_lr import find_lr as test_rates
 
-        others = {"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts}
-        refuse_options("--find-lr", others)
-        if output is not None:
-            writable(output, "--output", CHART_SUFFIXES)
+        refuse_options("--find-lr", of_runs)
         test_rates(spec, changes, weights=weights, device=device, output=output, as_json=as_json)
         return DONE
     if output is not None:
@@ -105,8 +102,7 @@ def train(
     if dry_run:
         return _dry_run(spec, changes, workers, weights, as_json=as_json)
     if workers is not None and starts:
-        options = {"--run-dir": run_dir, "--weights": weights, "--device": device}
-        words = [word for name, value in options.items() if value is not None for word in (name, value)]
+        words = words_of_options({"--run-dir": run_dir, "--weights": weights, "--device": device})
         words += ["--json"] * as_json + ["--resume"] * resume + ["--", spec, *(overrides or [])]
         return _start_workers(workers, spec, changes, words)
     return _train(spec, changes, run_dir, checkpoint or resume, weights, device, as_json=as_json)

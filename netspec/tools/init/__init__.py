@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from netspec.data.file_kinds import IMAGES, SOUNDS, TABLE_SUFFIXES, TEXTS, FileKind
-from netspec.errors import InputError, Problem, command, kind_of_path, listing, near_path
+from netspec.errors import InputError, Problem, command, kind_of_path, listing, near_path, words_of_options
 from netspec.exchange.files import write_atomically
 from netspec.tools.init.class_folders import (
     files_below,
@@ -83,8 +83,7 @@ def init(
         raise InputError(f"--output: {folder} is not a folder", expected="a folder, which may be new", got="a file")
     net, train = folder / "net.yaml", folder / "train.yaml"
     options = {"--target": target, "--task": task, "--trunk": trunk, "--output": _new_folder(path)}
-    words = [word for name, value in options.items() if value is not None for word in (name, value)]
-    words += ["--search"] * search
+    words = [*words_of_options(options), *["--search"] * search]
     written = [net, train]
     if trunk is not None and _is_imported(Path(trunk)):
         written += [folder / name for name in TRUNK_FILES]
