@@ -41,6 +41,7 @@ from netspec.training.inference.decoding import Decoder
 
 if TYPE_CHECKING:
     from netspec.exchange.formats.onnx.exporting import ExportReport
+    from netspec.graph.graph import Graph
     from netspec.tools.exporting.deployed_model import DeployedModel
     from netspec.training.generation.language_model import StepNet
     from netspec.training.inference.model import Model
@@ -103,35 +104,20 @@ def write_card(
     is written too, and compared with `tolerance`.
     """
     graph = model.compiler.graph(ProgramKind.PREDICT, 1)
-    names = deployed.output_names if deployed is not None else {name: name for name in graph.outputs}
-    boxes = {} if deployed is None else deployed.boxes
-    outputs = [
-        ScriptOutput(names[name], "boxes", "probability", bool(decoders[name].classes), boxes[name])
-        if name in boxes
-        else ScriptOutput.of(names[name], decoders[name], value.shape[1:], postprocessed=deployed is not None)
-        for name, value in graph.outputs.items()
-    ]
-    inputs: Inputs = {name: None if deployed is None else deployed.inputs.get(name) for name in report.inputs}
-    types = {name: str(value.dtype) for name, value in graph.inputs().items()}
-    types |= {name: kind.raw.dtype for name, kind in inputs.items() if kind is not None}
-    wrapper = None if deployed is None else deployed.wrapper
-    types |= {} if wrapper is None else {name: raw.dtype for name, raw in wrapper.inputs.items()}
-    table, texts = _table_of(deployed, spec), () if deployed is None else deployed.texts
-    if table is None and {text.name for text in texts} != inputs.keys():
-        texts = ()  # the script reads arrays, since it cannot prepare all inputs
-    lines_of_files = isinstance(spec, TrainSpec) and getattr(spec.data.deployed, "documents", "") == "lines"
+    outputs = _outputs_of(graph, decoders, deployed)
+    types = _input_types(graph, deployed)
     generation = script_generation(
         model, spec, outputs[0].name, report.inputs, types, {} if deployed is None else deployed.samples,
         is_probability=outputs[0].values == "probability",
     )  # fmt: skip
-    data = ScriptData(inputs, table, texts, lines_of_files, _sound_of(inputs, spec), generation)
-    left_out = left_out if generation is None else generation.left_out
+    data = _data_of(spec, report, deployed, generation)
     classes = {output.named: decoders[name].classes for name, output in zip(graph.outputs, outputs, strict=True)}
     classes = {name: class_names for name, class_names in classes.items() if class_names}
     lines = [
+        f"<!-- {WRITTEN_BY}, version {__version__} -->",
         *_introduction(spec, outputs, classes),
         *_inputs_and_outputs(report, types, data, outputs, classes),
-        *_preprocessing(deployed, data, left_out),
+        *_preprocessing(deployed, data, left_out if generation is None else generation.left_out),
         *(
             _how_to_run(report, data, example_text(report.path.name, data, report.inputs, types, outputs))
             if generation is None
@@ -139,11 +125,10 @@ def write_card(
         ),
         *_training(spec, run),
     ]
-    mark = f"<!-- {WRITTEN_BY}, version {__version__} -->"
     vocabularies = vocabulary_files(data.vocabularies)
     models = _models_of_script(folder, report, generation, tolerance)
     written = {
-        CARD: "\n".join([mark, *lines]).rstrip() + "\n",
+        CARD: "\n".join(lines).rstrip() + "\n",
         SCRIPT: script_text([*(path.name for path in models), *vocabularies], data, outputs),
         **vocabularies,
     }
@@ -162,6 +147,42 @@ def _models_of_script(
         path = folder / STEP_MODEL
         report = write_step_model(generation.step_net, path, batch=size, opset=report.opset, tolerance=tolerance)
     return list(filter(None, [report.path, report.data]))
+
+
+def _outputs_of(
+    graph: Graph, decoders: Mapping[str, Decoder], deployed: DeployedModel | None
+) -> list[ScriptOutput]:  # fmt: skip
+    """Describe the outputs of the exported model, one for each output of the net."""
+    names = deployed.output_names if deployed is not None else {name: name for name in graph.outputs}
+    boxes = {} if deployed is None else deployed.boxes
+    return [
+        ScriptOutput(names[name], "boxes", "probability", bool(decoders[name].classes), boxes[name])
+        if name in boxes
+        else ScriptOutput.of(names[name], decoders[name], value.shape[1:], postprocessed=deployed is not None)
+        for name, value in graph.outputs.items()
+    ]
+
+
+def _input_types(graph: Graph, deployed: DeployedModel | None) -> dict[str, str]:
+    """Return the element types of the inputs of the net and of the exported model, by name."""
+    types = {name: str(value.dtype) for name, value in graph.inputs().items()}
+    if deployed is not None:
+        types |= {name: prepared.raw.dtype for name, prepared in deployed.inputs.items()}
+        if deployed.wrapper is not None:
+            types |= {name: raw.dtype for name, raw in deployed.wrapper.inputs.items()}
+    return types
+
+
+def _data_of(
+    spec: NetSpec | TrainSpec, report: ExportReport, deployed: DeployedModel | None, generation: ScriptGeneration | None
+) -> ScriptData:
+    """Describe the data that the script reads."""
+    inputs: Inputs = {name: None if deployed is None else deployed.inputs.get(name) for name in report.inputs}
+    table, texts = _table_of(deployed, spec), () if deployed is None else deployed.texts
+    if table is None and {text.name for text in texts} != inputs.keys():
+        texts = ()  # the script reads arrays, since it cannot prepare all inputs
+    lines_of_files = isinstance(spec, TrainSpec) and getattr(spec.data.deployed, "documents", "") == "lines"
+    return ScriptData(inputs, table, texts, lines_of_files, _sound_of(inputs, spec), generation)
 
 
 def _table_of(deployed: DeployedModel | None, spec: NetSpec | TrainSpec) -> ScriptTable | None:
