@@ -24,6 +24,7 @@ MAX_NAMED = 10
 """Number of samples with the same problem that a message names."""
 MAX_COUNTED = 100_000
 """Number of wrong values that are counted by value."""
+TRANSFORMS_TO_ONE_SIZE = "Resizing, RandomResizedCrop, CenterCrop or Padding"
 FINITE = "finite numbers: a single non-finite value would make all weights non-finite"
 
 
@@ -293,54 +294,52 @@ def _mismatch(
     if field not in fields:
         return _missing_field(name, field, fields, target, where, dotted, renamed=renamed)
     source_type = fields[field]
-    hinted: Callable[[str], str] = str
-    resized, size = "", target.shape[-2:]
-    if "size" in type(split).model_fields and len(size) == 2 and source_type.shape[-2:] != size:
-        data = f"resize the image to {size[0]} × {size[1]} pixels (height × width)"
-        hinted = partial(SettingHint, settings={"size": list(size)}, purpose="to resize the images", data=data)
-        resized = f"set `size: {list(size)}` in the source, or "
+    problem = partial(Problem, location=where, path=dotted, got=f"{source_type} from the source")
     if source_type.ragged:
-        transforms = "Resizing, RandomResizedCrop, CenterCrop or Padding"
-        return Problem(
+        return problem(
             f"the samples of `{field}` differ in size",
-            where,
-            dotted,
             expected=f"{target}, as the net's input `{name}` declares",
-            got=f"{source_type} from the source",
-            hint=hinted(f"{resized}add a transform that gives all of them one size: {transforms}"),
+            hint=_shape_hint(name, source_type, target, split),
             notes=() if sizes is None else (sizes,),
         )
     if source_type.shape != target.shape:
-        # A first size of 1 is more likely the channel of a grey image.
-        first = target.shape[0] if target.shape else None
-        batched = source_type.shape == target.shape[1:] and first is not None and (first > 1 or len(target.shape) > 3)
-        shape = f"`{name}: {{shape: {list(source_type.shape)}}}`"
-        return Problem(
+        return problem(
             f"`{field}` has a different shape from the net's input `{name}`",
-            where,
-            dotted,
             expected=f"{target}, as the net declares",
-            got=f"{source_type} from the source",
-            hint=hinted(
-                f"the batch axis is left out in the net: declare {shape}"
-                if batched
-                else f"{resized}declare {shape} in the net{'' if resized else ', or change the data'}"
-            ),
+            hint=_shape_hint(name, source_type, target, split),
         )
     source_kind, target_kind = np.dtype(source_type.dtype).kind, np.dtype(target.dtype).kind
     if (target_kind in "iu" and source_kind == "f") or (target_kind == "b" and source_kind != "b"):
-        return Problem(
+        return problem(
             f"`{field}` cannot feed the net's input `{name}` without loss",
-            where,
-            dotted,
             expected=f"{target}, as the net declares",
-            got=f"{source_type} from the source",
             hint=f"if these are class numbers, write them as integers (2, not 2.5) in every row of the data; "
             f"if not, declare `{name}: {{dtype: float32}}` and use a loss for real numbers such as MeanSquaredError"
             if source_kind == "f" and not target.shape
             else f"declare `{name}` with `dtype: {'float32' if source_kind == 'f' else source_type.dtype}` in the net",
         )
     return None
+
+
+def _shape_hint(name: str, source_type: FieldType, target: FieldType, split: SplitFields) -> str:
+    """Return what gives the samples of a field the shape of the net's input `name`."""
+    size = target.shape[-2:]
+    can_resize = "size" in type(split).model_fields and len(size) == 2 and source_type.shape[-2:] != size
+    resized = f"set `size: {list(size)}` in the source, or " if can_resize else ""
+    if source_type.ragged:
+        hint = f"{resized}add a transform that gives all of them one size: {TRANSFORMS_TO_ONE_SIZE}"
+    else:
+        # A first size of 1 is more likely the channel of a grey image.
+        first = target.shape[0] if target.shape else None
+        batched = source_type.shape == target.shape[1:] and first is not None and (first > 1 or len(target.shape) > 3)
+        shape = f"`{name}: {{shape: {list(source_type.shape)}}}`"
+        hint = f"{resized}declare {shape} in the net{'' if resized else ', or change the data'}"
+        if batched:
+            hint = f"the batch axis is left out in the net: declare {shape}"
+    if not can_resize:
+        return hint
+    data = f"resize the image to {size[0]} × {size[1]} pixels (height × width)"
+    return SettingHint(hint, settings={"size": list(size)}, purpose="to resize the images", data=data)
 
 
 def _missing_field(
