@@ -16,9 +16,9 @@ from netspec.backends.cuda.detect import gpu_reject_reason
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.cuda.gpus import GPUS, Gpu, planned_for
 from netspec.backends.device import ArrayDevice, Device
-from netspec.backends.device_notices import report_device
 from netspec.backends.failures import OutOfMemory
 from netspec.backends.memory import free_memory
+from netspec.backends.notices import device_notices
 from netspec.backends.process_group import world
 from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.graph.execution_plan import ALIGNMENT, ExecutionPlan
@@ -226,8 +226,8 @@ def open_device(
     `cuda:1` is the second GPU; `h200` is a GPU to plan for. `autotune` is `off`, `quick` or `full`, `rounding` is
     `fast` or `direct`; `CompileSpec` documents both and `deterministic`. `host_only` is a reason of the caller why
     `auto` must not choose a GPU. With `first_use_check`, a GPU that was never used is checked: kernels that fail are
-    not used, and `auto` is the CPU if a training fails. The listener of `set_device_listener` gets the remark and the
-    warnings. Raises `InputError` for an unknown name, or for a device that this machine does not have.
+    not used, and `auto` is the CPU if a training fails. `device_notices` report the remark and the warnings. Raises
+    `InputError` for an unknown name, or for a device that this machine does not have.
     """
     _check_mask()
     remark, is_auto = None, name == "auto"
@@ -246,7 +246,7 @@ def open_device(
     if device.verified_on_first_use and first_use_check:
         device, remark = _verified(device, is_auto=is_auto)
     device.no_fast_rounding, device.deterministic, device.remark = rounding == "direct", deterministic, remark or None
-    report_device(device.remark, device.warnings)
+    device_notices.report(device.remark, device.warnings)
     if autotune != "off":
         from netspec.backends.tuning import Tuner
 

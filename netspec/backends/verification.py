@@ -27,8 +27,8 @@ from typing import Any, Literal, TypeAlias
 from netspec.backends.device import Device
 from netspec.backends.disk_cache import open_cache
 from netspec.backends.launcher_env import clean_environment
+from netspec.backends.notices import wait_notices
 from netspec.backends.process_group import world
-from netspec.backends.wait_notices import announce_check
 
 PROGRAM = ("-P", "-m", "netspec.tools.verification")
 """Arguments of Python for the program that runs the checks: it needs the samples of layers, and the compiler."""
@@ -301,7 +301,7 @@ def verified_on_first_use(device: Device) -> Verification | None:
         return None
     mine = stored(device)
     if mine is None:
-        announce_check(device.address, QUICK.total)
+        wait_notices.announce_check(device.address, QUICK.total)
         mine = verify(device.address, quick=True)
         store_result(device, mine)
     return _merged(world().all_gather_objects(mine.as_json()))

@@ -40,12 +40,11 @@ def _main(words: list[str]) -> int:
 
 def _show_notices() -> None:
     """Print notes and warnings about the device; to a terminal also why a command is waiting."""
-    from netspec.backends.device_notices import set_device_listener
-    from netspec.backends.wait_notices import set_wait_listener
+    from netspec.backends.notices import device_notices, wait_notices
 
-    set_device_listener(tell)
+    device_notices.set_listener(tell)
     if sys.stderr.isatty():
-        set_wait_listener(tell)
+        wait_notices.set_listener(tell)
 
 
 def _run(words: list[str], output: Output) -> int:

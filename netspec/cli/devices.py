@@ -43,9 +43,9 @@ def devices(
     `--verify` runs every kernel of a device on samples, compares the results with the reference, and trains small nets
     in each precision. It prints what failed, and exits with status 1 if anything did.
     """
-    from netspec.backends.device_notices import set_device_listener
+    from netspec.backends.notices import device_notices
 
-    set_device_listener(None)  # the list has the notes
+    device_notices.set_listener(None)  # the list has the notes
     if verify:
         return _verify(device, only, as_json=as_json)
     if device != "auto" or only:

@@ -130,13 +130,13 @@ def _train(
     spec: str, changes: list[str], run_dir: str | None, resume: bool | str, weights: str | None, device: str, *,
     as_json: bool,
 ) -> int:  # fmt: skip
-    from netspec.backends.device_notices import set_device_listener
+    from netspec.backends.notices import device_notices
     from netspec.backends.process_group import world
     from netspec.cli.progress import display
     from netspec.training.run import Interrupted
     from netspec.training.run import run as run_training
 
-    set_device_listener(None)  # events of the run have the notes
+    device_notices.set_listener(None)  # events of the run have the notes
     try:
         with display(as_json=as_json) as listener:
             run = run_training(

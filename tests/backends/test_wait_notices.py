@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from netspec.backends import wait_notices
+from netspec.backends.notices import wait_notices
 from netspec.backends.numba.native import of_source
 from netspec.cli import main
 
@@ -16,7 +16,7 @@ from netspec.cli import main
 @pytest.fixture(autouse=True)
 def quiet_afterwards() -> Iterator[None]:
     yield
-    wait_notices.set_wait_listener(lambda _: None)
+    wait_notices.set_listener(None)
 
 
 def compile_new_kernel() -> None:
@@ -26,10 +26,10 @@ def compile_new_kernel() -> None:
 
 def test_compilation_is_announced_once_if_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     notices: list[str] = []
-    wait_notices.set_wait_listener(notices.append)
+    wait_notices.set_listener(notices.append)
     compile_new_kernel()
     assert notices == []  # not a second yet
-    monkeypatch.setattr(wait_notices, "PATIENCE", 0.0)
+    monkeypatch.setattr("netspec.backends.notices.PATIENCE", 0.0)
     compile_new_kernel()
     compile_new_kernel()
     assert notices == ["compiling kernels (first run only)…"]
@@ -43,7 +43,7 @@ def test_a_terminal_shows_it(monkeypatch: pytest.MonkeyPatch, is_terminal: bool)
 
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setattr(wait_notices, "PATIENCE", -1.0)
+    monkeypatch.setattr("netspec.backends.notices.PATIENCE", -1.0)
     assert main(["--version"]) == 0
     compile_new_kernel()
     wait_notices.announce_check("cuda:0", 20)

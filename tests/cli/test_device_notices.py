@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 
 from netspec.backends import verification
-from netspec.backends.device_notices import report_device, set_device_listener
 from netspec.backends.device_registry import DEVICES, ReferenceDevice
+from netspec.backends.notices import device_notices
 from netspec.backends.verification import DeviceCheck, Verification
 from netspec.distributed.world import acting_as
 from tests.backends.test_cuda import Worker
@@ -102,13 +102,13 @@ def test_commands_warn_once(netspec: Netspec, warning: str, command: str) -> Non
 
 def test_only_the_first_worker_reports() -> None:
     lines: list[str] = []
-    set_device_listener(lines.append)
+    device_notices.set_listener(lines.append)
     try:
         with acting_as(Worker(1, 2)):
-            report_device("a remark", ["a warning"])
+            device_notices.report("a remark", ["a warning"])
         assert lines == []
         for _ in range(2):
-            report_device("a remark", ["a warning"])
+            device_notices.report("a remark", ["a warning"])
     finally:
-        set_device_listener(None)
+        device_notices.set_listener(None)
     assert lines == ["note: a remark", "warning: a warning"]

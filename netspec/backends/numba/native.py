@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from netspec.backends.disk_cache import DiskCache, open_cache
+from netspec.backends.notices import wait_notices
 from netspec.backends.numba import threads
-from netspec.backends.wait_notices import compilation
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 
@@ -194,7 +194,7 @@ def _native(imports: str, body: str, arguments: tuple[Argument, ...], *modules: 
     if object_code is None:
         from netspec.backends.numba.compile import compile_module
 
-        with compilation():
+        with wait_notices.compilation():
             object_code = compile_module(store.module(f"netspec_{key}", text), arguments)
         store.write(f"{key}.o", object_code)
     return CompiledKernel(load(object_code), arguments)

@@ -10,9 +10,9 @@ import pytest
 from netspec.backends import verification
 from netspec.backends.cuda.device import CudaDevice
 from netspec.backends.device_registry import ReferenceDevice, open_device
+from netspec.backends.notices import wait_notices
 from netspec.backends.op_call import call
 from netspec.backends.verification import DeviceCheck, Verification, store_result, stored
-from netspec.backends.wait_notices import set_wait_listener
 from netspec.distributed.world import acting_as
 from netspec.graph.ops.elementwise import Add
 from tests.backends.cuda.conftest import Install
@@ -42,13 +42,13 @@ def test_first_use_of_a_gpu_disables_failed_kernels(install: Install, monkeypatc
 
     monkeypatch.setattr(verification, "verify", stand_in)
     notices: list[str] = []
-    set_wait_listener(notices.append)
+    wait_notices.set_listener(notices.append)
     for _ in range(2):
         device = open_device()
         assert device.name == "cuda"
         assert runs == [("cuda:0", {"quick": True})], "the result is stored"
         assert notices == ["checking cuda:0 (first use only, at most 20 s)…"]
-    set_wait_listener(lambda _: None)
+    wait_notices.set_listener(None)
     node = call(Add(), [1.0], [2.0]).node
     names = {kernel.label: reason for kernel, reason in device.candidates(node).rejected}
     assert names["cuda:ElementwiseKernel"] == "it failed the check of this device: the result is 2"
