@@ -142,8 +142,8 @@ def _conclusion(result: SearchResult) -> Iterator[str]:
             yield "the time sufficed only for the values in the file: --resume tries others"
         else:
             yield f"no trial was better than the values in the file: {result.monitor} {baseline.value:.6g}"
-    if (tested := result.on_test(best)) is not None:
-        before = result.on_test(baseline) if others else None
+    if (tested := result.test_result(best)) is not None:
+        before = result.test_result(baseline) if others else None
         chosen_by = f"({counted(tested.samples, 'sample')}, not used to choose)"
         for name, value in tested.values.items():
             earlier = None if before is None else before.values.get(name)

@@ -387,7 +387,7 @@ def test_a_choice_by_the_test_data_is_noted(training: Make, tmp_path: Path) -> N
     result = run(training({RATE: {"choices": [0.1]}}, data={"train": source, "test": source}, trials=1))
     assert result.monitor == "test/loss"
     assert "optimistic" in result.warning
-    assert result.on_test(result.best) is None
+    assert result.test_result(result.best) is None
     assert result.is_confirmed is None
 
 

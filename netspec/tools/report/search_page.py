@@ -46,10 +46,10 @@ def _sections(result: SearchResult) -> Iterator[tuple[str, Iterator[str]]]:
 def _best(result: SearchResult) -> Iterator[str]:
     best = result.best
     assert best is not None
-    tested, fields = result.on_test(best), {name: _plain(value) for name, value in best.fields.items()}
+    tested, fields = result.test_result(best), {name: _plain(value) for name, value in best.fields.items()}
     yield facts({result.monitor: best.value, **({} if tested is None else tested.values), **fields})
     if result.baseline is not None and result.baseline.number != best.number:
-        before = result.on_test(result.baseline)
+        before = result.test_result(result.baseline)
         values = {result.monitor: result.baseline.value, **({} if before is None else before.values)}
         text = ", ".join(f"{name} {value:.6g}" for name, value in values.items() if value is not None)
         yield paragraph(f"With the values in the file (trial {result.baseline.number}): {text}.")

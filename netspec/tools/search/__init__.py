@@ -27,7 +27,7 @@ from netspec.training.events import done_event, duration, values_of
 from netspec.training.run import Interrupted
 from netspec.training.run_directory import RunDir
 
-__all__ = ["HeldOutValues", "SearchResult", "Trial", "check_values", "is_search", "read_search", "search"]
+__all__ = ["SearchResult", "TestResult", "Trial", "check_values", "is_search", "read_search", "search"]
 
 BEST_SPEC = "best.yaml"
 DEFAULT_TRIALS = 20
@@ -37,7 +37,7 @@ Report = Callable[[Trial, Trial | None], object]
 
 
 @dataclass(frozen=True)
-class HeldOutValues:
+class TestResult:
     """Loss and metrics on test data, which chose neither the weights nor the trial."""
 
     values: Mapping[str, float]
@@ -86,7 +86,7 @@ class SearchResult:
         """The training file with the values of the best trial."""
         return self.folder / BEST_SPEC
 
-    def on_test(self, trial: Trial | None) -> HeldOutValues | None:
+    def test_result(self, trial: Trial | None) -> TestResult | None:
         """The results of a trial's final weights on the test data; None if this data chose it, or there is none.
 
         Each complete trial was tested once, at its end.
@@ -96,21 +96,21 @@ class SearchResult:
         if not isinstance(evaluation, dict):
             return None
         values = {f"test/{name}": value for name, value in values_of(evaluation).items() if isinstance(value, float)}
-        first = {self._monitor_on_test: values[self._monitor_on_test]} if self._monitor_on_test in values else {}
-        return HeldOutValues({**first, **values}, evaluation["samples"])
+        first = {self._test_monitor: values[self._test_monitor]} if self._test_monitor in values else {}
+        return TestResult({**first, **values}, evaluation["samples"])
 
     @property
     def is_confirmed(self) -> bool | None:
         """Whether the best trial is better than the baseline on the test data, too; None if that is not known."""
-        best, before = self.on_test(self.best), self.on_test(self.baseline)
-        name = self._monitor_on_test
+        best, before = self.test_result(self.best), self.test_result(self.baseline)
+        name = self._test_monitor
         if best is None or before is None or not (name in best.values and name in before.values):
             return None
         gain = best.values[name] - before.values[name]
         return gain > 0 if self.mode == "max" else gain < 0
 
     @property
-    def _monitor_on_test(self) -> str:
+    def _test_monitor(self) -> str:
         return f"test/{self.monitor.rpartition('/')[2]}"
 
     @property
@@ -137,7 +137,7 @@ class SearchResult:
 
     def _test_values(self) -> dict[str, Any]:
         """The values on the test data of the best trial and of the baseline, as plain data."""
-        values = {"best": self.on_test(self.best), "baseline": self.on_test(self.baseline)}
+        values = {"best": self.test_result(self.best), "baseline": self.test_result(self.baseline)}
         return {name: None if value is None else value.as_json() for name, value in values.items()}
 
 
