@@ -33,17 +33,17 @@ class UsualSteps:
     shortest: float
     """In seconds if times are dates. 0 if more than one percent of the rows have the time of the row before."""
     longest: float
-    weekdays: str = EVERY_DAY
+    weekmask: str = EVERY_DAY
     """For each day of the week, from Monday on: 1 if it has rows. Steps do not count the time of other days."""
 
     def as_learned(self) -> list[float | str]:
         """Return the steps as plain JSON data."""
-        return [self.shortest, self.longest, *([self.weekdays] if self.weekdays != EVERY_DAY else [])]
+        return [self.shortest, self.longest, *([self.weekmask] if self.weekmask != EVERY_DAY else [])]
 
     @property
     def days_off(self) -> str:
         """Words about the days that do not count, for messages; empty if all do."""
-        days_off = [day for day, has_rows in zip(WEEKDAYS, self.weekdays, strict=True) if has_rows == "0"]
+        days_off = [day for day, has_rows in zip(WEEKDAYS, self.weekmask, strict=True) if has_rows == "0"]
         return f", not counting {' and '.join(days_off)}" if days_off else ""
 
 
@@ -83,56 +83,56 @@ class RowTimes:
             hint=f"sort the rows by `{self.column}`{advice}",
         )  # fmt: skip
 
-    def steps(self, weekdays: str = EVERY_DAY) -> Array:
+    def steps(self, weekmask: str = EVERY_DAY) -> Array:
         """Return the time from each row to the next, in seconds if times are dates, (N - 1,); nan between series.
 
-        The time of days that are 0 in `weekdays` does not count.
+        The time of days that are 0 in `weekmask` does not count.
         """
         steps = np.diff(self.values)
         steps = steps / np.timedelta64(1, "s") if steps.dtype.kind == "m" else steps.astype(np.float64)
-        if weekdays != EVERY_DAY and self.values.dtype.kind == "M":
+        if weekmask != EVERY_DAY and self.values.dtype.kind == "M":
             days = self.values.astype("datetime64[D]")
-            counted_days = np.busday_count(days[:-1], days[1:], weekmask=weekdays)
+            counted_days = np.busday_count(days[:-1], days[1:], weekmask=weekmask)
             steps = steps - DAY * (np.diff(days).astype(np.int64) - counted_days)
         if self.groups is not None:
             steps[self.groups[1:] != self.groups[:-1]] = np.nan
         return steps
 
     @cached_property
-    def weekdays(self) -> str:
+    def weekmask(self) -> str:
         """The days of the week that have rows, as in `UsualSteps`; all if others do not lack them regularly."""
         if self.values.dtype.kind != "M" or not len(self.values):
             return EVERY_DAY
         days, rows_of_days = np.unique(self.values.astype("datetime64[D]"), return_counts=True)
         rows_of_weekdays = np.bincount((days.astype(np.int64) + 3) % 7, rows_of_days, 7)  # 1970 began on a Thursday
-        weekdays = "".join("1" if rows > 0.01 * len(self.values) else "0" for rows in rows_of_weekdays)
-        expected = np.busday_count(days[0], days[-1] + 1, weekmask=weekdays)
+        weekmask = "".join("1" if rows > 0.01 * len(self.values) else "0" for rows in rows_of_weekdays)
+        expected = np.busday_count(days[0], days[-1] + 1, weekmask=weekmask)
         is_regular = days[-1] - days[0] >= 7 * MIN_WEEKS and len(days) >= MIN_COVERAGE * expected
-        return weekdays if is_regular and weekdays.count("1") > 1 else EVERY_DAY
+        return weekmask if is_regular and weekmask.count("1") > 1 else EVERY_DAY
 
     @property
     def median_step(self) -> float:
         """The median step, without the time of days of the week that have no rows; 0 without steps."""
-        steps = self.steps(self.weekdays)
+        steps = self.steps(self.weekmask)
         return float(np.nanmedian(steps)) if not np.isnan(steps).all() else 0.0
 
     @cached_property
     def usual_steps(self) -> UsualSteps | None:
         """The usual steps between rows; None without steps."""
-        weekdays = self.weekdays
-        steps = self.steps(weekdays)
+        weekmask = self.weekmask
+        steps = self.steps(weekmask)
         steps = steps[steps >= 0]
         positive = steps[steps > 0]
         if not len(positive):
             return None
         shortest, longest = np.quantile(positive, [0.01, 0.99], method="nearest").tolist()
-        return UsualSteps(0.0 if len(positive) < 0.99 * len(steps) else shortest, longest, weekdays)
+        return UsualSteps(0.0 if len(positive) < 0.99 * len(steps) else shortest, longest, weekmask)
 
     def describe_unusual(self, usual: UsualSteps | None) -> str:
         """Return a sentence about steps unlike the usual ones of the training; empty if there are none."""
         if usual is None:
             return ""
-        steps = self.steps(usual.weekdays)
+        steps = self.steps(usual.weekmask)
         unusual = np.flatnonzero((steps > MAX_STEP_RATIO * usual.longest) | (steps < usual.shortest / MAX_STEP_RATIO))
         if not len(unusual):
             return ""
@@ -169,12 +169,12 @@ class RowTimes:
         is_regular = usual.shortest == usual.longest
         if self.values.dtype.kind != "M":
             return f"{last + number * usual.shortest:.15g}" if is_regular else ""
-        if usual.weekdays != EVERY_DAY:
+        if usual.weekmask != EVERY_DAY:
             days, rest = divmod(number * usual.shortest, DAY)
             if rest or not is_regular:
                 return ""
             day = last.astype("datetime64[D]")
-            next_day = np.busday_offset(day, int(days), roll="backward", weekmask=usual.weekdays)
+            next_day = np.busday_offset(day, int(days), roll="backward", weekmask=usual.weekmask)
             return self._written(next_day.astype("datetime64[us]") + (last - day.astype("datetime64[us]")), row)
         if is_regular:
             return self._written(last + np.timedelta64(round(number * usual.shortest * 1e6), "us"), row)

@@ -303,9 +303,9 @@ class ScriptTable:
         yield '            raise ValueError(f"row {number + 1} is earlier than the row before: sort by {column}")'
         if self.time_steps is None:
             return
-        if self.time_steps.weekdays != EVERY_DAY:  # 1970 began on a Thursday
+        if self.time_steps.weekmask != EVERY_DAY:  # 1970 began on a Thursday
             days = "range(int(times[number - 1] // 86400), int(times[number] // 86400))"
-            yield f"        step -= 86400 * sum({self.time_steps.weekdays!r}[(day + 3) % 7] == '0' for day in {days})"
+            yield f"        step -= 86400 * sum({self.time_steps.weekmask!r}[(day + 3) % 7] == '0' for day in {days})"
         shortest, longest = self.time_steps.shortest / MAX_STEP_RATIO, self.time_steps.longest * MAX_STEP_RATIO
         yield f"        if not {shortest!r} <= step <= {longest!r}:"
         yield "            unusual.append(number + 1)"

@@ -160,7 +160,7 @@ def _order(path: Path, survey: TableSurvey, label: ColumnSurvey) -> RowOrder:
             if series is not None:
                 row_times = _row_times(time, groups[time.name], moments, keys)
                 step = row_times.median_step if time.is_date else 0.0
-                season = _season(step, row_times.weekdays.count("1"))
+                season = _season(step, row_times.weekmask.count("1"))
                 notes = _irregular(row_times)
                 return RowOrder(time.name, group, max(map(len, series)), *season, step, time.date_format, notes)
     problem = f"the rows of {path} are not in chronological order"
@@ -227,7 +227,7 @@ def _row_times(time: ColumnSurvey, cells: Sequence[str], moments: Sequence[float
 
 def _irregular(times: RowTimes) -> list[str]:
     """Return warnings about times that are repeated or missing, with the first such row."""
-    steps = times.steps(times.weekdays)
+    steps = times.steps(times.weekmask)
     repeated, gaps = np.flatnonzero(times.steps() == 0) + 1, np.flatnonzero(steps > 1.5 * times.median_step) + 1
     warnings = []
     if len(repeated):
