@@ -75,7 +75,9 @@ MEET_WITHIN = 60.0
 """Seconds in which all workers must have saved their states after one of them has failed."""
 ENDS_WITHIN = 20.0
 """Seconds in which the worker that failed must have reported why."""
-SHARED = "workers of `hogwild` change each other's weights during a step; use `strategy: all_reduce` to get a capsule"
+HOGWILD_REASON = (
+    "workers of `hogwild` change each other's weights during a step; use `strategy: all_reduce` to get a capsule"
+)
 """Why workers with weights in shared memory write no capsule of a gradient that is not finite."""
 ALL_AT_ONCE = 1 << 62
 """Bytes of a bucket that holds all gradients."""
@@ -216,7 +218,7 @@ class WorkerSession:
         if self.joint_steps:
             calls: CallRecord = JointCallRecord(compiler, self.workers)
         else:
-            reason = SHARED if self.strategy.shared_roles else None
+            reason = HOGWILD_REASON if self.strategy.shared_roles else None
             calls = CallRecord(compiler, no_copy_reason=reason, processes_per_host=self.workers.host_size)
         return Stepper(spec, compiler, loader, calls=calls, stage=self.strategy.stage, restarts=True)
 

@@ -52,7 +52,7 @@ WIDTHS = (16, 32, 64, 96)
 """Number of channels after each halving of the resolution."""
 STEPS = 750
 """Minimum number of steps of a training."""
-RARE = 20
+MIN_BOXES_PER_CLASS = 20
 """A class of fewer boxes than this is reported."""
 
 
@@ -246,7 +246,7 @@ def box_files(
         f"longer side of a box: {middle:.0%} of the image (median), {low:.0%} to {high:.0%} for eight of ten boxes",
         f"a grid of {rows} × {columns} cells, for images of {shape} pixels",
     ]
-    files.warnings += rare_class_warnings(boxes.counts, RARE, "boxes")
+    files.warnings += rare_class_warnings(boxes.counts, MIN_BOXES_PER_CLASS, "boxes")
     files.warnings += boxes.sample.duplicates.warnings()
     if boxes.damaged:
         files.warnings.append(

@@ -19,7 +19,7 @@ MISSING = frozenset({"", *map(str.lower, MISSING_VALUES)})
 """Cells that mean a missing value by default, in lower case."""
 MAX_CLASSES = 20
 """A target of integers with more distinct values than this is a number, not a class."""
-RARE = 5
+MIN_CATEGORY_COUNT = 5
 """A category that occurs less often is unknown."""
 SEVERAL = 5
 """With fewer different numbers than this, a column of numbers and texts may have categories."""
@@ -146,7 +146,7 @@ class ColumnSurvey:
             return False
         values, share = len(self.counts) - len(texts), self._share(texts)
         if share <= STRAY_SHARE and len(texts) <= MAX_STRAYS:
-            recur = any(self.counts[text] >= RARE for text in texts)
+            recur = any(self.counts[text] >= MIN_CATEGORY_COUNT for text in texts)
             return values > MAX_CLASSES or (len(texts) < values and not recur)
         if values > MAX_CLASSES:
             return share <= 0.5 and len(texts) <= MAX_MARKERS

@@ -50,7 +50,7 @@ MAX_OPENED, MAX_BYTES = 1_000, 2**27
 """Limits of the sample that is opened: files and bytes, which take some seconds."""
 SIDES = (28, 32, 48, 64, 96, 128)
 """Sides to which images are resized."""
-RARE = 20
+MIN_IMAGES_PER_CLASS = 20
 """A class of fewer images than this is reported."""
 
 
@@ -174,7 +174,8 @@ def image_files(
 
 def _findings(image_survey: ImageSurvey) -> tuple[list[str], list[str]]:
     files, sample, counts = image_survey.files, image_survey.sample, image_survey.files.counts
-    warnings = [*files.nested_warnings(), *files.other_warnings(), *rare_class_warnings(counts, RARE, "images")]
+    warnings = [*files.nested_warnings(), *files.other_warnings()]
+    warnings += rare_class_warnings(counts, MIN_IMAGES_PER_CLASS, "images")
     if max(counts.values()) > 10 * min(filter(None, counts.values())):
         warnings.append("the largest class has over ten times as many images as the smallest one")
     warnings += [*sample.unreadable_warnings("images"), *sample.duplicates.warnings()]

@@ -49,7 +49,7 @@ LONGEST = 4.0
 """Maximum length of the clips that the net reads, in seconds."""
 MAX_FILES, MAX_BYTES = 1_000, 2**28
 """Limits of the sample that is read: files and bytes, which take some seconds."""
-RARE = 10
+MIN_SOUNDS_PER_CLASS = 10
 """A class of fewer sounds than this is reported."""
 
 
@@ -125,7 +125,7 @@ def _findings(survey: SoundSurvey) -> tuple[list[str], list[str]]:
     if survey.unreadable:
         warnings.append(f"sounds that cannot be read, and are left out: {listing(survey.unreadable, 3)}")
     warnings += survey.duplicates.warnings()
-    warnings += rare_class_warnings(survey.files.counts, RARE, "sounds")
+    warnings += rare_class_warnings(survey.files.counts, MIN_SOUNDS_PER_CLASS, "sounds")
     return findings, [*warnings, *survey.files.nested_warnings(), *survey.files.other_warnings()]
 
 

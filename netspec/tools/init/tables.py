@@ -21,9 +21,9 @@ from netspec.data.tabular.source import MISSING_VALUES
 from netspec.errors import InputError, counted, did_you_mean, format_digits, kind_of_file, listing
 from netspec.tools.init.column_survey import (
     MAX_CLASSES,
+    MIN_CATEGORY_COUNT,
     MIN_WORDS_PER_CELL,
     MISSING,
-    RARE,
     SAMPLE,
     ColumnSurvey,
     is_usual_marker,
@@ -58,7 +58,7 @@ TARGETS = ("label", "target", "class", "y", "outcome")
 """Names of columns that are the target by default."""
 MAX_CATEGORIES = 50
 """Maximum number of categories with an index of their own; rarer ones are unknown."""
-RARE_SHARE = 1 / 20
+MIN_CATEGORY_SHARE = 1 / 20
 """In a small table, a category with a smaller share of the rows is unknown."""
 MAX_CLASS_SHARE = 0.8
 """A warning reports a class with a larger share of the rows."""
@@ -538,7 +538,7 @@ class TableColumns:
         self.used.append((column.name, {**declared, "normalization": "standard"}, why))
 
     def _categorical(self, column: ColumnSurvey) -> None:
-        least = min(RARE, max(2, RARE_SHARE * column.filled))
+        least = min(MIN_CATEGORY_COUNT, max(2, MIN_CATEGORY_SHARE * column.filled))
         frequent = [name for name, count in column.counts.most_common(MAX_CATEGORIES) if count >= least]
         if not frequent:
             words = "; `netspec init --task text` reads its words" * column.has_sentences
