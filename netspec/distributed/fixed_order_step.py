@@ -83,7 +83,7 @@ class FixedOrderStepper(Stepper):
     def __init__(
         self, spec: TrainSpec, compiler: Compiler, loader: Loader, group: Communicator, shards: int, share: Share
     ) -> None:
-        calls = CallRecord(compiler, no_copy_reason="all gradients were finite, but the updated weights are not")
+        calls = CallRecord(compiler, unknown_reason="all gradients were finite, but the updated weights are not")
         super().__init__(spec, compiler, loader, calls=calls, restarts=group.size > 1)
         self._group, self._shards, self._share = group, shards, share
         self._sums, self._moving = compiler.names("gradient"), moving_averages(compiler)

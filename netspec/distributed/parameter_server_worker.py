@@ -260,7 +260,7 @@ class ParameterServerStepper(Stepper):
     """Runs the steps of a worker whose parameters are on servers."""
 
     def __init__(self, spec: TrainSpec, compiler: Compiler, loader: Loader, servers: ServerConnection) -> None:
-        calls = CallRecord(compiler, no_copy_reason="the servers computed the value, which no worker can repeat")
+        calls = CallRecord(compiler, unknown_reason="the servers computed the value, which no worker can repeat")
         super().__init__(spec, compiler, loader, calls=calls, restarts=True)
         self._servers, self._loss = servers, 0.0
         self._sum = 0.0

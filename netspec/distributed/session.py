@@ -219,7 +219,7 @@ class WorkerSession:
             calls: CallRecord = JointCallRecord(compiler, self.workers)
         else:
             reason = HOGWILD_REASON if self.strategy.shared_roles else None
-            calls = CallRecord(compiler, no_copy_reason=reason, processes_per_host=self.workers.host_size)
+            calls = CallRecord(compiler, unknown_reason=reason, processes_per_host=self.workers.host_size)
         return Stepper(spec, compiler, loader, calls=calls, stage=self.strategy.stage, restarts=True)
 
     def layout(self, compiler: Compiler) -> StateLayout:

@@ -16,13 +16,11 @@ import numpy as np
 
 from netspec.backends.process_group import PeerFailure
 from netspec.backends.program import NonFiniteLoss
-from netspec.backends.reference.interpreter import BadOperation
 from netspec.compile import LEARNING_RATE, Compiler, scheduled_inputs
 from netspec.data.batches import Batch
 from netspec.data.loader import Loader
-from netspec.errors import InputError, NetspecError, Problem, RunError, command
+from netspec.errors import InputError, NetspecError, Problem, RunError
 from netspec.exchange.formats.native.hdf5 import read_weights
-from netspec.graph.fused import node_scopes
 from netspec.schema.specs.monitor import monitored_value
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
@@ -30,21 +28,14 @@ from netspec.training.callbacks.base import Callback
 from netspec.training.callbacks.log import StepLog
 from netspec.training.callbacks.weights import BestWeights, Checkpoints, Evaluations, FinalTest, FinalWeights
 from netspec.training.diagnostics.call_record import FailedCall
-from netspec.training.diagnostics.capsule import SingleCall, on_one_worker, save_capsule
-from netspec.training.diagnostics.non_finite import (
-    NonFiniteReport,
-    bad_operation,
-    failure_text,
-    likely_fix,
-    operand_notes,
-)
+from netspec.training.diagnostics.non_finite import NonFiniteDiagnosis
 from netspec.training.evaluation import Evaluation, evaluate, swapped_weights
 from netspec.training.events import MAX_EXAMPLES, Clock, data_name
 from netspec.training.inference.model import Parameters
 from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.progress import PendingStep, Progress
 from netspec.training.run_directory import RunDir
-from netspec.training.session import NonFiniteOrigin, Session, StopVote
+from netspec.training.session import Session, StopVote, of_joint_workers
 from netspec.training.signals import Signals
 from netspec.training.stepper import PartialStep
 
@@ -507,20 +498,17 @@ class TrainingLoop:
         `pending` is the failed step; its progress is undone. If a state was not finite before it, an earlier step
         failed, and that one is undone. Collective if the workers share the step.
         """
-        state = next(filter(None, self._of_workers(error.state)), None)
+        state = next(filter(None, of_joint_workers(self.session, error.state)), None)
         error = NonFiniteLoss(error.node, state, error.late)  # the other workers only saw what follows from the state
         failed = self.stepper.calls.failed_call(error)
         if state is not None:
             pending = failed.call.pending if failed is not None else None
         notes = self._undo_step(pending, failed, state)
-        report = self._report_non_finite(error, failed)
+        diagnosis = NonFiniteDiagnosis(self.spec, self.compiler, self.session, self.folder)
+        report = diagnosis.report(error, failed, self.progress.step + 1, self.stepper.calls.unknown_reason)
         got = f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}"
         notes += report.notes
         return RunError(Problem(report.message, report.location, got=got, hint=report.hint, notes=tuple(notes)))
-
-    def _of_workers(self, value: Any) -> list[Any]:
-        """Return the values of all workers that share the step, in the order of ranks. Collective."""
-        return self.session.gather(value) if self.session.joint_steps else [value]
 
     def _undo_step(self, pending: PendingStep | None, failed: FailedCall | None, state: str | None) -> list[str]:
         """Return to the point before a step, and save the weights; return the note on them.
@@ -532,11 +520,11 @@ class TrainingLoop:
             vars(self.progress).update(vars(pending.before))
             self.loader.seek(*pending.position)
         self._after_non_finite = self.loader.position
-        if failed is not None and failed.step_states is not None:
+        if failed is not None and failed.states_before_step is not None:
             self.progress.part = PartialStep()
-            for name, array in failed.step_states.items():
+            for name, array in failed.states_before_step.items():
                 self.compiler.states.assign(name, array)
-        if not all(self._of_workers(state is None or self._is_restored(failed, state))):
+        if not all(of_joint_workers(self.session, state is None or self._is_restored(failed, state))):
             self.stepper.changed = True
             return []
         if self.session.alone or (self.session.joint_steps and not self.progress.part.batches):
@@ -545,7 +533,7 @@ class TrainingLoop:
             with suppress(NetspecError, OSError, PeerFailure):
                 self._checkpoints.save_after_failure(self)
         path = self.folder.checkpoint(self.progress.step)
-        is_saved = self._of_workers(path.is_file())[0]  # the root writes it
+        is_saved = of_joint_workers(self.session, path.is_file())[0]  # the root writes it
         return [f"the weights before this step are in {path}"] if is_saved else []
 
     def resume_position(self) -> tuple[int, int, int]:
@@ -558,98 +546,11 @@ class TrainingLoop:
 
     def _is_restored(self, failed: FailedCall | None, state: str) -> bool:
         """Return whether the states are those before a step, of which `state` was not finite."""
-        is_same_step = failed is None or failed.step_states is not None or failed.call.step == self.progress.step
+        restarts = failed is not None and failed.states_before_step is not None
+        is_same_step = failed is None or restarts or failed.call.step == self.progress.step
         if self.compiler.info[state].role == "gradient":  # a step that starts again does not read it
             return is_same_step
         return failed is not None and is_same_step and bool(np.isfinite(self.compiler.states[state]).all())
-
-    def _report_non_finite(self, error: NonFiniteLoss, failed: FailedCall | None) -> NonFiniteReport:
-        """Report the first operation that is not finite, and write a capsule on the worker that computed it.
-
-        Collective if the workers share the step.
-        """
-        is_known = any(self._of_workers(failed is not None))
-        single = self._on_one_worker(failed) if is_known else None
-        bad = None
-        if single is not None:
-            bad = bad_operation(single.failed, single.compiler, forward=error.state is None)
-            # With its own gradients, one of several workers makes another update, so operations there are no cause.
-            bad = None if bad is not None and bad.scope.phase == "update" and self.session.joint_steps else bad
-        origin = self._origin_of(error, failed, single, bad)
-        own: tuple[list[str], str] | None = None
-        if single is not None and origin.is_own:
-            notes = operand_notes(bad) if bad is not None else []
-            own = [*self._save_capsule(single), *notes], likely_fix(bad)
-        reports = [report for report in self._of_workers(own) if report is not None]
-        notes, hint = reports[0] if reports else ([self._missing_capsule(failed)], likely_fix(None))
-        return NonFiniteReport(origin.description, origin.location, notes, hint)
-
-    def _on_one_worker(self, failed: FailedCall | None) -> SingleCall | None:
-        """Return a failed call as one of a training on one worker, if that is possible.
-
-        Collective if the workers share the step.
-        """
-        if self.session.alone and not self.compiler.distribution.accumulates:
-            return None if failed is None else SingleCall(failed, self.spec, self.compiler)
-        full = self.session.full_states(self.compiler)
-        return None if failed is None else on_one_worker(failed, full, self.spec, self.compiler)
-
-    def _origin_of(
-        self, error: NonFiniteLoss, failed: FailedCall | None, single: SingleCall | None, bad: BadOperation | None
-    ) -> NonFiniteOrigin:
-        """Return the first operation that is not finite with the reference kernels, or else with those of the device.
-
-        Collective if the workers share the step.
-        """
-        if not any(self._of_workers(bad is not None)):
-            origin = device_origin(error, self.progress.step + 1, failed)
-        elif bad is None or single is None:
-            origin = NonFiniteOrigin("", None, is_known=False, is_own=False)
-        else:
-            text = failure_text(bad, single.failed.call.step + 1, single.compiler)
-            origin = NonFiniteOrigin(text, bad.scope.location, is_known=True)
-        return self.session.agree_on_origin(origin)
-
-    def _missing_capsule(self, failed: FailedCall | None) -> str:
-        """Return the note on why there is no capsule."""
-        reason = self.stepper.calls.unknown_reason if failed is None else None
-        reason = reason or "one process can't repeat an update by the gradients of several workers"
-        return f"no capsule of this step was written: {reason}"
-
-    def _save_capsule(self, single: SingleCall) -> list[str]:
-        """Write a capsule of a failed step; return the note on it, or on why it could not be written."""
-        worker = self.session.rank if self.session.training_share.count > 1 else None
-        path = self.folder.capsule(single.failed.call.step + 1, worker)
-        try:
-            save_capsule(path, single)
-        except (NetspecError, OSError) as error:  # the first error is the one to report
-            return [f"no capsule of this step was written: {error}"]
-        return [f"`{command('replay', path)}` repeats this step" + ("" if worker is None else f" of worker {worker}")]
-
-
-def device_origin(error: NonFiniteLoss, step: int, failed: FailedCall | None) -> NonFiniteOrigin:
-    """Describe the layer or the state that an error of step `step` names; `failed` left a state that is not finite."""
-    location = error.node.scope.location if error.node is not None else None
-    message = f"the loss is not finite at step {step}"
-    if error.state is not None and failed is not None:
-        message = f"`{error.state}` is not finite after the update of step {failed.call.step + 1}"
-        return NonFiniteOrigin(message, None, is_known=False)
-    if error.state is not None:
-        return NonFiniteOrigin(f"{message}: `{error.state}` was already not finite before it", None, is_known=False)
-    if layers := _layers_of(error):
-        named = [f"`{name}` ({kind})" for name, kind in layers.items()]
-        description = f"first in layer {named[0]}"
-        if len(named) > 1:
-            description = f"first in one of the layers {', '.join(named)}"
-    else:
-        description = "in the sum of the losses"
-    return NonFiniteOrigin(f"{message}: {description}", location, error.node is not None)
-
-
-def _layers_of(error: NonFiniteLoss) -> dict[str, str]:
-    """Return the layers that the first non-finite node belongs to, and their types."""
-    scopes = node_scopes(error.node) if error.node is not None else ()
-    return {scope.layer: scope.kind for scope in scopes if scope.layer}
 
 
 def _named(callbacks: Sequence[Callback]) -> dict[str, Callback]:

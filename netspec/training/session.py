@@ -414,6 +414,11 @@ class LocalSession:
 LOCAL: Session = LocalSession()
 
 
+def of_joint_workers(session: Session, value: Any) -> list[Any]:
+    """Return the values (JSON data) of all workers that share a step, in the order of ranks. Collective for them."""
+    return session.gather(value) if session.joint_steps else [value]
+
+
 @contextmanager
 def open_session(spec: TrainSpec) -> Iterator[Session]:
     """Open the session of a training: of several workers if the spec has `parallel:` or several processes were started.

@@ -67,7 +67,7 @@ class Stepper:
     ) -> None:
         """`stage` returns the compiled variant for a step, None for the last variant.
 
-        `calls` records the calls of programs; by default, it can't repeat them.
+        `calls` records the calls of programs; by default, and for L-BFGS, the record can't repeat them.
         `restarts`: a failed step of several batches starts again from its first batch, because a worker does not have
         the gradients of the others and can't continue it alone. Raises `InputError` if the solver needs the whole
         training set in a step and `accumulate` gives it less.
@@ -92,9 +92,9 @@ class Stepper:
         """Their values before the current step."""
         self._before: int | None = None
         """Version of the states that a failing step leaves unchanged."""
-        if calls is None or isinstance(spec.solver, LBFGS):
-            calls = CallRecord(compiler, no_copy_reason="steps are not recorded")
-        self.calls = calls
+        if isinstance(spec.solver, LBFGS):
+            calls = None  # the host changes the parameters between calls, so repeated calls would have other results
+        self.calls = calls or CallRecord(compiler, unknown_reason="steps are not recorded")
         """The last calls of programs."""
         self._held: list[Batch] = []
         """The batches of the current epoch so far, for a full-batch solver."""

@@ -466,7 +466,7 @@ class RecordedCalls(CallRecord):
     """Runs the programs of a stepper, and records what they do."""
 
     def __init__(self, compiler: Compiler, recorder: Recorder) -> None:
-        super().__init__(compiler, no_copy_reason="the training is profiled")
+        super().__init__(compiler, unknown_reason="the training is profiled")
         self._recorder = recorder
 
     def run(self, call: ProgramCall) -> Program:

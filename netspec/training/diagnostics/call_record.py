@@ -69,22 +69,22 @@ class FailedCall:
 
     call: ProgramCall
     states: Mapping[str, Any]
-    step_states: Mapping[str, Any] | None = None
-    """The states before the first batch of its step; None if they are not known, or if no state has changed since."""
+    states_before_step: Mapping[str, Any] | None = None
+    """The states before the first call of its step; None if the training can only continue from `states`."""
 
 
 class CallRecord:
     """Records the calls of a stepper."""
 
     def __init__(
-        self, compiler: Compiler, *, no_copy_reason: str | None = None, processes_per_host: int = 1
+        self, compiler: Compiler, *, unknown_reason: str | None = None, processes_per_host: int = 1
     ) -> None:  # fmt: skip
-        """`no_copy_reason`: why states can't be copied; then only the last calls are kept.
+        """`unknown_reason`: why a call that left a state that is not finite can't be found; then no states are copied.
 
         `processes_per_host` is the number of processes on this host that copy states.
         """
         self._compiler = compiler
-        self.unknown_reason = no_copy_reason or _no_copy_reason(compiler, processes_per_host)
+        self.unknown_reason = unknown_reason or _copy_reject_reason(compiler, processes_per_host)
         """Why the call that left a state that is not finite is not known; None while it could be found."""
         self._keeps = self.unknown_reason is None
         self._calls: deque[ProgramCall] = deque(maxlen=None if self._keeps else 2)
@@ -225,8 +225,8 @@ class CallRecord:
             self._compiler.states.assign(name, array)
 
 
-def _no_copy_reason(compiler: Compiler, processes_per_host: int) -> str | None:
-    """Return why the states can't be copied regularly."""
+def _copy_reject_reason(compiler: Compiler, processes_per_host: int) -> str | None:
+    """Return why the states can't be copied regularly; None if they can."""
     if compiler.device.runs_ahead:
         return "a GPU finds it after the next step has begun; `--resume --device cpu` repeats the step and writes one"
     memory = machine_memory()

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from netspec.backends.program import NonFiniteLoss
 from netspec.backends.reference.interpreter import BadOperation, first_bad_operation, storage_types
 from netspec.compile import LOSS, Compiler, gradient_sum_label
-from netspec.errors import Location
+from netspec.errors import Location, NetspecError, command
+from netspec.graph.fused import node_scopes
 from netspec.graph.graph import Graph
 from netspec.graph.ops.source import Input, State
 from netspec.passes.mixed_precision import narrowable_values
+from netspec.schema.specs.train import TrainSpec
 from netspec.training.diagnostics.call_record import FailedCall
+from netspec.training.diagnostics.capsule import SingleCall, on_one_worker, save_capsule
+from netspec.training.run_directory import RunDir
+from netspec.training.session import NonFiniteOrigin, Session, of_joint_workers
 
 
 @dataclass(frozen=True)
@@ -77,3 +83,110 @@ def likely_fix(bad: BadOperation | None) -> str:
     if any(result.type.startswith("float16") for result in bad.results):
         return f"float16 holds values up to 65,504: set `train.precision` to bfloat16, or {general}"
     return general
+
+
+class NonFiniteDiagnosis:
+    """Finds the first operation of a failed step whose result is not finite, and writes a capsule of the step."""
+
+    def __init__(self, spec: TrainSpec, compiler: Compiler, session: Session, folder: RunDir) -> None:
+        self._spec, self._compiler, self._session, self._folder = spec, compiler, session, folder
+
+    def report(
+        self, error: NonFiniteLoss, failed: FailedCall | None, step: int, unknown_reason: str | None
+    ) -> NonFiniteReport:
+        """Report the first operation that is not finite, and write a capsule on the worker that computed it.
+
+        `step` is the failed step, counted from 1; `unknown_reason` is why the failed call is not known. Collective if
+        the workers share the step.
+        """
+        is_known = any(of_joint_workers(self._session, failed is not None))
+        single = self._on_one_worker(failed) if is_known else None
+        bad = None if single is None else self._bad_operation(single, error)
+        origin = self._origin(error, failed, step, single, bad)
+        advice = self._advice(single, bad) if single is not None and origin.is_own else None
+        of_workers = [own for own in of_joint_workers(self._session, advice) if own is not None]
+        if of_workers:
+            notes, hint = of_workers[0]
+        else:
+            reason = unknown_reason if failed is None else None
+            reason = reason or "one process can't repeat an update by the gradients of several workers"
+            notes, hint = [f"no capsule of this step was written: {reason}"], likely_fix(None)
+        return NonFiniteReport(origin.description, origin.location, notes, hint)
+
+    def _on_one_worker(self, failed: FailedCall | None) -> SingleCall | None:
+        """Return a failed call as one of a training on one worker, if that is possible.
+
+        Collective if the workers share the step.
+        """
+        if self._session.alone and not self._compiler.distribution.accumulates:
+            return None if failed is None else SingleCall(failed, self._spec, self._compiler)
+        full = self._session.full_states(self._compiler)
+        return None if failed is None else on_one_worker(failed, full, self._spec, self._compiler)
+
+    def _bad_operation(self, single: SingleCall, error: NonFiniteLoss) -> BadOperation | None:
+        """Return the first operation of a call that is not finite with the reference kernels, if it is the cause."""
+        bad = bad_operation(single.failed, single.compiler, forward=error.state is None)
+        # With its own gradients, one of several workers makes another update, so operations there are no cause.
+        return None if bad is not None and bad.scope.phase == "update" and self._session.joint_steps else bad
+
+    def _origin(
+        self,
+        error: NonFiniteLoss,
+        failed: FailedCall | None,
+        step: int,
+        single: SingleCall | None,
+        bad: BadOperation | None,
+    ) -> NonFiniteOrigin:
+        """Return the first operation that is not finite with the reference kernels, or else with those of the device.
+
+        Collective if the workers share the step.
+        """
+        if not any(of_joint_workers(self._session, bad is not None)):
+            origin = device_origin(error, step, failed)
+        elif bad is None or single is None:
+            origin = NonFiniteOrigin("", None, is_known=False, is_own=False)
+        else:
+            text = failure_text(bad, single.failed.call.step + 1, single.compiler)
+            origin = NonFiniteOrigin(text, bad.scope.location, is_known=True)
+        return self._session.agree_on_origin(origin)
+
+    def _advice(self, single: SingleCall, bad: BadOperation | None) -> tuple[list[str], str]:
+        """Write a capsule of a call; return notes on it and on the bad operation, and the likely fix."""
+        notes = [self._save_capsule(single)]
+        notes += operand_notes(bad) if bad is not None else []
+        return notes, likely_fix(bad)
+
+    def _save_capsule(self, single: SingleCall) -> str:
+        """Write a capsule of a call; return the note on it, or on why it could not be written."""
+        worker = self._session.rank if self._session.training_share.count > 1 else None
+        path = self._folder.capsule(single.failed.call.step + 1, worker)
+        try:
+            save_capsule(path, single)
+        except (NetspecError, OSError) as error:  # the first error is the one to report
+            return f"no capsule of this step was written: {error}"
+        return f"`{command('replay', path)}` repeats this step" + ("" if worker is None else f" of worker {worker}")
+
+
+def device_origin(error: NonFiniteLoss, step: int, failed: FailedCall | None) -> NonFiniteOrigin:
+    """Describe the layer or the state that an error of step `step` names; `failed` left a state that is not finite."""
+    location = error.node.scope.location if error.node is not None else None
+    message = f"the loss is not finite at step {step}"
+    if error.state is not None and failed is not None:
+        message = f"`{error.state}` is not finite after the update of step {failed.call.step + 1}"
+        return NonFiniteOrigin(message, None, is_known=False)
+    if error.state is not None:
+        return NonFiniteOrigin(f"{message}: `{error.state}` was already not finite before it", None, is_known=False)
+    if layers := _layers_of(error):
+        named = [f"`{name}` ({kind})" for name, kind in layers.items()]
+        description = f"first in layer {named[0]}"
+        if len(named) > 1:
+            description = f"first in one of the layers {', '.join(named)}"
+    else:
+        description = "in the sum of the losses"
+    return NonFiniteOrigin(f"{message}: {description}", location, error.node is not None)
+
+
+def _layers_of(error: NonFiniteLoss) -> dict[str, str]:
+    """Return the layers that the first non-finite node belongs to, and their types."""
+    scopes = node_scopes(error.node) if error.node is not None else ()
+    return {scope.layer: scope.kind for scope in scopes if scope.layer}
