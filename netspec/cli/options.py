@@ -107,7 +107,7 @@ def writable(path: Path, option: str, suffixes: str | Sequence[str] | None = Non
         raise InputError(f"{option}: {path} is a folder", expected="the path of a file", hint=f"such as {path / 'out'}")
     if not folder.is_dir():
         near = [entry.name for entry in folder.parent.iterdir() if entry.is_dir()] if folder.parent.is_dir() else []
-        raise InputError(f"{option}: there is no folder {folder}", hint=did_you_mean(folder.name, near))
+        raise InputError(f"{option}: folder {folder} does not exist", hint=did_you_mean(folder.name, near))
     kind = kind_of_path(path)
     if kind is not None:
         raise InputError(f"{option}: {path} is {kind}", expected="the path of a file")

@@ -59,7 +59,7 @@ def existing(path: Path, *, folder: bool = False) -> Path:
     if path.exists():
         got = "a file" if path.is_file() else kind_of_path(path)
         raise InputError(f"{path} is not a {kind}", expected=f"a {kind}", got=got)
-    raise InputError(f"there is no {kind} {path}", hint=near_path(path, folders=folder))
+    raise InputError(f"{kind} {path} does not exist", hint=near_path(path, folders=folder))
 
 
 def fingerprint_of(size: int, pieces: Iterable[bytes]) -> str:

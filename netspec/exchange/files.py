@@ -214,7 +214,7 @@ def check_writable(path: str | Path) -> None:
     """Raise `InputError` if no file can be written: `path` is a folder, pipe or device, or its folder is missing."""
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
-        raise InputError(f"cannot write {path}: there is no folder {target.parent}", hint="make the folder first")
+        raise InputError(f"cannot write {path}: folder {target.parent} does not exist", hint="make the folder first")
     kind = kind_of_path(target)
     if kind is not None:  # a device or a pipe would be replaced by a file
         raise InputError(f"cannot write {path}: it is {kind}", expected="the name of a file")
@@ -256,7 +256,7 @@ def reading(path: str | Path, expected: str) -> Iterator[tuple[BufferedReader, i
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            raise InputError(f"there is no file {path}", expected=expected, hint=near_path(path)) from None
+            raise InputError(f"file {path} does not exist", expected=expected, hint=near_path(path)) from None
         with file:
             size = os.fstat(file.fileno()).st_size
             if size == 0:

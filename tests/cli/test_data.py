@@ -311,8 +311,8 @@ def test_rows_of_texts_are_readable(netspec, work):
         (("train.yaml", "--split", "test", "~data.test"), "there is no test data"),
         (("train.yaml", "--samples", "-1"), "--samples must be 0 or more"),
         (("train.yaml", "--output", "sheet.jpg"), "--output: the file is written as PNG"),
-        (("train.yaml", "--output", "nowhere/sheet.png"), "--output: there is no folder nowhere"),
-        (("train.yaml", "data.train.path=nosuch.npz"), "there is no file"),
+        (("train.yaml", "--output", "nowhere/sheet.png"), "--output: folder nowhere does not exist"),
+        (("train.yaml", "data.train.path=nosuch.npz"), "does not exist"),
     ],
 )
 def test_data_that_cannot_be_shown_is_reported(netspec, work, words, message):

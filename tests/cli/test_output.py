@@ -66,7 +66,7 @@ def test_paths_that_can_be_written(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="is a folder"):
         writable(tmp_path / "folder", "--output")
-    with pytest.raises(InputError, match="no folder") as error:
+    with pytest.raises(InputError, match="foldr does not exist") as error:
         writable(tmp_path / "foldr" / "a", "--output")
     assert error.value.problems[0].hint == "did you mean `folder`?"
 

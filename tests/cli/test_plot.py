@@ -111,7 +111,7 @@ def test_the_figures_of_a_run(netspec, trained):
         (("train.yaml", "--schedule", "--output", "rate.pdf"), "--output: the file is written as SVG or PNG"),
         (("train.yaml", "nosuch", "--schedule"), "several arguments must all be run directories"),
         (("train.yaml", "--schedule", "--x", "hours"), "--x: there is no such axis"),
-        (("train.yaml", "--schedule", "--output", "no/rate.svg"), "there is no folder no"),
+        (("train.yaml", "--schedule", "--output", "no/rate.svg"), "folder no does not exist"),
     ],
 )
 def test_charts_that_cannot_be_drawn_are_reported(netspec, work, words, message):

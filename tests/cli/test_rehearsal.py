@@ -100,7 +100,7 @@ def test_why_a_synchronized_layer_sees_a_part_of_a_batch(netspec, work):
         (("--workers", "0"), "--workers must be 1 or more"),
         (("net.layers.hidden.units=0",), "units"),
         (("data.train.path=blob.npz",), "blob.npz"),
-        (("--weights", "nosuch.h5"), "--weights: there is no file nosuch.h5"),
+        (("--weights", "nosuch.h5"), "--weights: file nosuch.h5 does not exist"),
         (("--weights", "nosuch.h5", "--workers", "16", "data.train.path=blob.npz"), "3 errors"),
         (("parallel={strategy: all_reduce, deterministic: true, shards: 9}",), "`shards` is larger than the batch"),
         (("solver.learning_rat=1",), "did you mean `learning_rate`?"),

@@ -157,7 +157,7 @@ def test_hdf5_lists_of_caffe_with_float_labels(tmp_path, monkeypatch):
     assert arrays["label"].tolist() == Y[ROWS].tolist()
     assert np.array_equal(arrays["data"], X.reshape(50, 12)[ROWS])
     (tmp_path / "sets" / "list.txt").write_text("0.h5\n2.h5\n")
-    with pytest.raises(InputError, match=r"there is no file .*sets/2\.h5"):
+    with pytest.raises(InputError, match=r"file .*sets/2\.h5 does not exist"):
         opened(tmp_path, source="hdf5", path="sets/list.txt")
     (tmp_path / "sets" / "list.txt").write_text("\n")
     with pytest.raises(InputError, match="names no file"):
@@ -199,7 +199,7 @@ def test_damaged_and_other_files_are_refused_as_hdf5(tmp_path):
         "array `words` of ./a.h5 holds no numbers that a net can take",
         "./short.h5 is damaged",
         "./text.h5 is not an HDF5 file",
-        "there is no file ./none.h5",
+        "file ./none.h5 does not exist",
     ]
     assert error.value.problems[0].hint == "list those to read in `arrays`"
     with pytest.raises(InputError, match="differ in their number of samples"):
@@ -301,7 +301,7 @@ NPY_ERRORS = """\
   expected: an array as `numpy.save` writes it
   got: a zip archive, which is what .npz files are
   hint: `source: npz` reads it
-./train.yaml:5:4: error: there is no file ./g.npy
+./train.yaml:5:4: error: file ./g.npy does not exist
   at: files.g
 5 errors"""
 

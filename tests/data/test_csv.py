@@ -301,7 +301,7 @@ ERRORS = {
   expected: one of setosa, virginica
   hint: did you mean `setosa`?
   requested at ./train.yaml:3:7
-./some.csv:4:3: error: there is no label `b` here
+./some.csv:4:3: error: the label `b` has no value here
   4 | 3,
     |   ^
   expected: a label in every row
@@ -316,7 +316,7 @@ ERRORS = {
   got: '1O'
   hint: if the labels are names of classes, declare them in `classes`
   requested at ./train.yaml:3:7
-./some.csv:4:3: error: there is no label `b` here
+./some.csv:4:3: error: the label `b` has no value here
   4 | 3,?
     |   ^
   expected: a label in every row

@@ -112,7 +112,7 @@ def test_tokens_that_the_net_does_not_have_are_an_error_before_the_first_batch(f
     ("fields", "message"),
     [
         ({"path": ["train"]}, "`documents: files` reads one folder"),
-        ({"path": "nowhere"}, "there is no folder"),
+        ({"path": "nowhere"}, "does not exist"),
         ({"documents": "lines", "path": "pos.txt", "classes": ["a", "b"]}, "`classes` must have a name for each file"),
         ({"documents": "lines", "path": "blank.txt"}, "holds nothing but blanks"),
         ({"documents": "lines", "path": "empty.txt"}, "is empty"),

@@ -336,7 +336,7 @@ def test_files_without_a_mean_image_are_refused(tmp_path: Path):
     (tmp_path / "few.binaryproto").write_bytes(b"\x08\x01" + tagged(5, bytes(8)))
     assert "got: a field of 240 bytes where 239 are left" in fault(tmp_path, "cut.binaryproto")
     assert "got: 2 values for 1 × 0 × 0 × 0" in fault(tmp_path, "few.binaryproto")
-    assert "there is no file ./missing.binaryproto" in fault(tmp_path, "missing.binaryproto")
+    assert "file ./missing.binaryproto does not exist" in fault(tmp_path, "missing.binaryproto")
     assert "a different shape from the samples" in fault(tmp_path, "shape.npy")
     assert "got: [3, 5, 4]" in fault(tmp_path, "shape.npy")
     assert "values that are not finite" in fault(tmp_path, "nan.npy")
@@ -347,7 +347,7 @@ def test_files_without_a_mean_image_are_refused(tmp_path: Path):
     for name in ("objects.npy", "cut.npy"):
         assert f"error: cannot read ./{name}" in fault(tmp_path, name)
     assert "./folder.npy is not a file" in fault(tmp_path, "folder.npy")
-    assert "there is no file ./missing.npy" in fault(tmp_path, "missing.npy")
+    assert "file ./missing.npy does not exist" in fault(tmp_path, "missing.npy")
     assert all("t.yaml:2:" in fault(tmp_path, name) for name in ("nan.npy", "missing.npy", "text.npy"))
 
 

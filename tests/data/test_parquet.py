@@ -108,7 +108,7 @@ def test_damaged_parquet_files_are_reported(tmp_path):
     with pytest.raises(InputError, match="has no rows"):
         table(tmp_path, ["x"], {"x": pa.array([], pa.float32())})
     path.unlink()
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="does not exist"):
         split.open()
 
 

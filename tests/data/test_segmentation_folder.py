@@ -229,8 +229,8 @@ def test_at_most_ten_damaged_masks_of_a_batch_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"path": "nowhere"}, "there is no folder ./nowhere/masks"),
-        ({"masks": "mask"}, "there is no folder ./mask"),
+        ({"path": "nowhere"}, "folder ./nowhere/masks does not exist"),
+        ({"masks": "mask"}, "folder ./mask does not exist"),
         ({"list": "list.txt"}, "1 of 2 listed images are not in ./images"),
         ({"class_file": "list.txt", "mask_values": [0, 1, 2]}, "each class needs one pixel value"),
     ],

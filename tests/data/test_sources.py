@@ -192,7 +192,7 @@ def test_missing_files_are_reported_with_the_nearest_names(tmp_path):
     with pytest.raises(InputError) as error:
         split_of(file, source="idx", images="image.idx", labels="labels").open()
     assert problems_of(error, tmp_path) == (
-        "./train.yaml:3:9: error: there is no file ./image.idx\n"
+        "./train.yaml:3:9: error: file ./image.idx does not exist\n"
         "  at: images\n"
         "  hint: did you mean `./images.idx`?\n"
         "./train.yaml:4:9: error: ./labels is not a file\n"
@@ -201,9 +201,9 @@ def test_missing_files_are_reported_with_the_nearest_names(tmp_path):
         "  got: a folder\n"
         "2 errors"
     )
-    with pytest.raises(InputError, match="there is no train-images-idx3-ubyte"):
+    with pytest.raises(InputError, match="has no file train-images-idx3-ubyte"):
         split_of(file, source="mnist", split="train", path=".").open()
-    with pytest.raises(InputError, match="there is no folder"):
+    with pytest.raises(InputError, match=r"folder .* does not exist"):
         split_of(file, source="mnist", split="train", path="nowhere").open()
 
 

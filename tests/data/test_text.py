@@ -174,7 +174,7 @@ def test_problems_far_into_a_file_are_reported_with_their_line(folder, monkeypat
 
 
 def test_missing_files_are_reported(folder):
-    with pytest.raises(InputError, match=r"there is no file .*c\.txt"):
+    with pytest.raises(InputError, match=r"file .*c\.txt does not exist"):
         windows(folder, path=["a.txt", "c.txt"])
     (folder / "empty").mkdir()
     with pytest.raises(InputError, match="holds no text"):

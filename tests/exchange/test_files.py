@@ -68,7 +68,7 @@ def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
         assert read_weights(target).name == name
     link.unlink()
     link.symlink_to("nowhere/real.h5")
-    with pytest.raises(InputError, match=r"there is no folder .*nowhere"):
+    with pytest.raises(InputError, match=r"folder .*nowhere does not exist"):
         write_weights(link, ARRAYS)
 
 

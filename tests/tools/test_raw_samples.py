@@ -348,7 +348,7 @@ error: row 2: `color` is not a single value
         ),
         (
             [{"size": 1, "color": "red\n"}, {"size": "big", "color": "red"}],
-            "error: row 2: `size` is not a number\n  expected: a number\n  got: 'big'",
+            "error: row 2: `size` is not a number\n  got: 'big'",
         ),
         (
             [{"color": "red", "Size": 1}],

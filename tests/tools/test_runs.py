@@ -190,5 +190,5 @@ def test_runs_are_sorted_by_any_value_and_those_without_it_come_last(tmp_path):
     assert [run.name for run in by_rate] == ["c", "a", "b"]
     with pytest.raises(netspec.InputError, match=r"no run has a value `bst` to sort by[\s\S]*did you mean `best`"):
         netspec.runs(tmp_path, sort="bst")
-    with pytest.raises(netspec.InputError, match="there is no folder"):
+    with pytest.raises(netspec.InputError, match=r"folder .* does not exist"):
         netspec.runs(tmp_path / "missing")

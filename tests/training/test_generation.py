@@ -315,7 +315,7 @@ def test_a_text_is_decoded_piece_by_piece() -> None:
 
 
 def test_unknown_characters_of_a_prompt_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
-    note = "the prompt has 2 characters that the training did not learn: 'ä', '!'"
+    note = "the prompt has 2 characters outside the vocabulary: 'ä', '!'"
     assert main(["generate", "seq2seq", "--prompt", "3 Mäy 2019!"]) == 0
     out, err = capsys.readouterr()
     assert (out, f"\nnote: {note}\n" in err) == ("2019-05-03\n", True)

@@ -115,7 +115,7 @@ def test_the_option_and_the_plan_exclude_each_other(points, spec, start):
 
 
 def test_a_missing_weight_file_is_reported_by_plan(points, spec):
-    assert "there is no file" in error_message(points, plan(points, spec))
+    assert "does not exist" in error_message(points, plan(points, spec))
 
 
 @pytest.mark.parametrize(

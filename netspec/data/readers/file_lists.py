@@ -49,8 +49,8 @@ def listed_files(
         where = f"{path.name}, line {line.number}"
         wrong = labels.wrong.get(index)
         if not file.is_file():
-            listing.unusable[index] = f"there is no file {file} ({where})"
-            problems.append(Problem(f"there is no file {file}", expected=f"the {kind.name} named in {where}"))
+            listing.unusable[index] = f"file {file} does not exist ({where})"
+            problems.append(Problem(f"file {file} does not exist", expected=f"the {kind.name} named in {where}"))
         if wrong is not None:
             listing.unusable.setdefault(index, wrong.brief)
             problems.append(wrong)

@@ -96,7 +96,7 @@ def _find(folder: Path, prefix: str, content: str, axes: int) -> Path:
         if (folder / name).is_file():
             return folder / name
     raise InputError(
-        f"there is no {names[0]} in {folder}" if folder.is_dir() else f"there is no folder {folder}",
+        f"folder {folder} has no file {names[0]}" if folder.is_dir() else f"folder {folder} does not exist",
         expected="a folder with train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, "
         "t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz",
     )

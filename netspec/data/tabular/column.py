@@ -138,9 +138,7 @@ class Column:
         hint = None if training is None else SettingHint(f"fill the cell, or train with {training}")
         if not len(rows):
             return
-        message = (
-            f"there is no label `{self.name}` here" if self.setting.is_target else f"{self.title} has no value here"
-        )
+        message = f"{self.title} has no value here"
         faults.add(rows, self.index, message, expected=expected, got=lambda row: self.shown(cells.text(row)), hint=hint)
 
     def shown(self, text: str) -> str:

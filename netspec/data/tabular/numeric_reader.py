@@ -179,6 +179,7 @@ class NumericColumn(Column):
         else:
             message = f"{self.title} {'is not a number' if self.setting.has_keys else 'has text here'}"
             expected = self._expected_number("a number")
+            expected = None if self.setting.has_keys and expected == "a number" else expected
             faults.add(rows, self.index, message, expected=expected, got=cell_text, hint=hint)
 
     def _hint(self, cells: Cells, text: str) -> str | None:

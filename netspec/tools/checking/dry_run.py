@@ -82,7 +82,7 @@ def dry_run(
 
 def _find(weights: str | Path | None) -> None:
     if weights is not None and not Path(weights).is_file():
-        raise InputError(f"--weights: there is no file {weights}", hint=near_path(Path(weights), folders=False))
+        raise InputError(f"--weights: file {weights} does not exist", hint=near_path(Path(weights), folders=False))
 
 
 def _samples(spec: TrainSpec, split: object) -> int:

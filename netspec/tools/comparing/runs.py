@@ -119,7 +119,7 @@ def runs_by_net(
 
 def _sorted_runs(root: Path, sort: str | None, *, reverse: bool) -> list[RunAndSpec]:
     if not root.is_dir():
-        raise InputError(f"there is no folder {root}", expected="a folder with runs", hint=near_path(root))
+        raise InputError(f"folder {root} does not exist", expected="a folder with runs", hint=near_path(root))
     found = [
         _read_run(path, path.name if path == root else path.relative_to(root).as_posix())
         for path in sorted(_run_folders(root))

@@ -107,14 +107,14 @@ class TextInput:
         yield f"    return {f'{pads} + {part}' if self.pads_start else f'{part} + {pads}'}"
 
     def _note_unknown(self) -> Iterator[str]:
-        """Yield the lines that report the characters or words of a prompt that the training did not learn."""
+        """Yield the lines that report the characters or words of a prompt that are not in the vocabulary."""
         if self.tokenizer_file or not self.tokenizer.get("unknown"):
             return
         noun = f"{saved_tokenizer(self.tokenizer).noun}{{'s' * (len(unknown) > 1)}}"
         tokens = f'vocabulary["{self.name}"]["tokens"]'
         yield f"    unknown = [word for word in dict.fromkeys(words) if word not in {tokens}]"
         yield "    if unknown:"
-        yield f'        have = f"the prompt has {{len(unknown)}} {noun} that the training did not learn"'
+        yield f'        have = f"the prompt has {{len(unknown)}} {noun} outside the vocabulary"'
         yield """        print(f"note: {have}: {', '.join(map(repr, unknown))}", file=sys.stderr)"""
 
     def decoding_lines(self) -> Iterator[str]:

@@ -197,7 +197,7 @@ class TextModel:
             return None
         kind = self._prompt_tokenizer.noun
         shown = ", ".join(map(repr, unknown[:MAX_SHOWN])) + and_more(len(unknown) - MAX_SHOWN)
-        return f"the prompt has {counted(len(unknown), kind)} that the training did not learn: {shown}"
+        return f"the prompt has {counted(len(unknown), kind)} outside the vocabulary: {shown}"
 
     def sampling(self, temperature: float | None, top_k: int | None, top_p: float | None, seed: int | None) -> Sampling:
         """Return the settings for drawing tokens. By default, an encoder-decoder net takes the most probable ones."""

@@ -70,7 +70,7 @@ def board(
     """
     root = Path(folder)
     if not root.is_dir():
-        raise InputError(f"there is no folder {root}", expected="a folder with runs", hint=near_path(root))
+        raise InputError(f"folder {root} does not exist", expected="a folder with runs", hint=near_path(root))
     require_libraries()
     with listening(HOST, port) as listener:
         run_application(board_application(root), listener, TIMEOUT, ready)

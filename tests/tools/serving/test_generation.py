@@ -72,7 +72,7 @@ def test_a_net_with_encoder_and_decoder_answers_prompts(serve: Serve) -> None:
     status, answer = client.post("/predict", {"prompt": ""})
     assert (status, answer["error"]) == (422, "the prompt is empty; expected a source text")
     answer = client.post("/predict", [{"source": "3 May 2019"}, {"source": "3 Mäy 2019!"}])[1]
-    assert answer["notes"] == ["prompt 2: the prompt has 2 characters that the training did not learn: 'ä', '!'"]
+    assert answer["notes"] == ["prompt 2: the prompt has 2 characters outside the vocabulary: 'ä', '!'"]
     assert (description["source"], description["max_source_tokens"]) == ("source", 30)
     rows = [{"source": "3 May 2019"}, {"source": "3 May 2019", "tokens": 4}, {"prompt": "20.6.2033"}]
     answer = client.post("/predict", rows)[1]
