@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ from netspec.data.files import fingerprint
 from netspec.data.random import hold_out_order
 from netspec.data.stratified_groups import assign_groups
 from netspec.data.timestamps import date_formats, moment_of
-from netspec.errors import InputError, counted, did_you_mean, listing
+from netspec.errors import InputError, counted, listing
 from netspec.schema.specs.hold_out import HoldOut
 
 PARTS = ("train", "validation", "test")
@@ -55,6 +55,7 @@ def check_division(hold_out: HoldOut, samples: Divisible, *, are_all: bool) -> N
     if are_all:
         indices_of(hold_out, "train", samples)
     elif hold_out.time is not None:
+        hold_out.check_columns(samples.names)
         moments_of(_values(hold_out, "time", samples), hold_out.time_format, samples.describe)
 
 
@@ -70,7 +71,8 @@ def _empty_part(name: str, hold_out: HoldOut, samples: Divisible) -> InputError:
 
 
 def _parts(hold_out: HoldOut, samples: Divisible) -> Array:
-    """Return the part of each sample as its index in `PARTS`, (N,)."""
+    """Return the part of each sample as its index in `PARTS`, (N,). Raises `InputError` if a field is missing."""
+    hold_out.check_columns(samples.names)
     if hold_out.time is not None:
         moments = moments_of(_values(hold_out, "time", samples), hold_out.time_format, samples.describe)
         unique, units = np.unique(moments, return_inverse=True)
@@ -145,11 +147,8 @@ def _shares(hold_out: HoldOut) -> list[tuple[str, float]]:
 
 
 def _values(hold_out: HoldOut, option: str, samples: Divisible) -> Array:
-    """Return the values to divide by, which can be sorted. Raises `InputError` if the field is unknown or has axes."""
-    column = hold_out.columns[option]
-    if column not in samples.names:
-        raise unknown_field(option, column, samples.names)
-    values = samples.values_of(column)
+    """Return the values to divide by, which can be sorted. Raises `InputError` if the field has axes."""
+    values = samples.values_of(hold_out.columns[option])
     if values.ndim > 1:
         raise InputError(
             "a field with axes does not say which samples belong together", expected="one value per sample",
@@ -301,19 +300,3 @@ class NamedValues:
 
     def describe(self, index: int) -> str:
         return self._describe(index)
-
-
-def unknown_field(option: str, name: str, names: Iterable[str]) -> InputError:
-    """Return the error for a field or column by which a source cannot be divided, since it does not have it.
-
-    `option` of `split` names it.
-    """
-    names = list(dict.fromkeys(names))
-    return InputError(
-        f"the source has no field or column `{name}` to divide it by",
-        path=f"split.{option}",
-        expected=f"one of {listing(names)}"
-        if names
-        else "only `validation` and `test`: this source has no fields or columns to divide it by",
-        hint=did_you_mean(name, names),
-    )

@@ -10,7 +10,6 @@ from typing import Any, TextIO
 
 from netspec.data.file_kinds import FileKind
 from netspec.data.files import existing
-from netspec.data.hold_out import unknown_field
 from netspec.data.readers.file_samples import Listing
 from netspec.data.readers.list_labels import Line, list_labels
 from netspec.errors import InputError, Problem, counted, listing
@@ -130,8 +129,5 @@ def _of_csv(path: Path, file: TextIO, kind: FileKind, hold_out: HoldOut | None, 
 def _division_columns(header: Sequence[str], hold_out: HoldOut, *, has_labels: bool) -> dict[str, int]:
     """Return the indices of the columns by which files are divided, by name, without the column of the labels."""
     labels = [LABEL] if has_labels else []
-    names = [*header, *labels]
-    wrong = [unknown_field(option, name, names) for option, name in hold_out.columns.items() if name not in names]
-    if wrong:
-        raise InputError([problem for error in wrong for problem in error.problems])
+    hold_out.check_columns([*header, *labels])
     return {column: header.index(column) for column in hold_out.columns.values() if column not in labels}

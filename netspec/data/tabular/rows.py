@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from netspec.data.base import Array, located_at
-from netspec.data.hold_out import check_division, indices_of, moments_of, unknown_field
+from netspec.data.hold_out import check_division, indices_of, moments_of
 from netspec.data.tabular.columns.base import LABEL, texts_for_missing
 from netspec.data.tabular.columns.date import Date
 from netspec.data.tabular.row_times import RowTimes
@@ -130,26 +130,23 @@ class _Rows:
     def __init__(self, source: TableSource, file: TableFile, hold_out: HoldOut, times: Array | None = None) -> None:
         self.describe = file.describe
         self.names = (*file.names, *([] if source.label is None else [LABEL]))
+        hold_out.check_columns(self.names)
         self._values = {} if hold_out.time is None or times is None else {hold_out.time: times}
         format_ = source.number_format
-        for option, name in hold_out.columns.items():
+        for name in hold_out.columns.values():
             if name in self._values:
                 continue
             spec = source.columns.get(name) if isinstance(source.columns, dict) else None
             absent = texts_for_missing(source.missing_values, spec) if hold_out.time is not None else ()
-            values = _column(file, self._column_index(source, option, name, list(file.names)), absent)
+            values = _column(file, self._column_index(source, name, list(file.names)), absent)
             if not format_.is_plain and values.dtype.kind == "U":  # numbers as Python reads them
                 values = np.array([format_.plain(text) or text for text in values.tolist()], str)
             self._values[name] = values
         self._count = len(next(iter(self._values.values()))) if self._values else len(_column(file, 0))
 
-    def _column_index(self, source: TableSource, option: str, name: str, columns: list[str]) -> int:
-        label = source.label
-        if name in columns:
-            return columns.index(name)
-        if name == LABEL and label is not None:
-            return label - 1 if isinstance(label, int) else columns.index(label)
-        raise unknown_field(option, name, self.names)
+    def _column_index(self, source: TableSource, name: str, columns: list[str]) -> int:
+        column = name if name in columns or source.label is None else source.label  # else it is the field `label`
+        return column - 1 if isinstance(column, int) else columns.index(column)
 
     def __len__(self) -> int:
         return self._count

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, GetCoreSchemaHandler, NonNegativeInt, ValidationError, model_validator
 from pydantic_core import PydanticCustomError, core_schema
 
+from netspec.errors import InputError, Problem, did_you_mean, listing
 from netspec.schema.specs.spec import Spec, describe, problem
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -71,6 +73,25 @@ class HoldOut(Spec):
     def columns(self) -> dict[str, str]:
         """The fields or columns to divide by, by the options that name them; none if samples are chosen at random."""
         return {option: name for option in CRITERIA if (name := getattr(self, option)) is not None}
+
+    def unknown_columns(self, names: Iterable[str]) -> list[Problem]:
+        """Return a problem for each field or column to divide by that is not among `names`, those of the source."""
+        known = list(dict.fromkeys(names))
+        return [
+            Problem(
+                f"the source has no field or column `{column}` to divide it by", path=f"split.{option}",
+                expected=f"one of {listing(known)}" if known
+                else "only `validation` and `test`: this source has no fields or columns to divide it by",
+                hint=did_you_mean(column, known),
+            )
+            for option, column in self.columns.items()
+            if column not in known
+        ]  # fmt: skip
+
+    def check_columns(self, names: Iterable[str]) -> None:
+        """Raise `InputError` if a field or column to divide by is not among `names`, those of the source."""
+        if problems := self.unknown_columns(names):
+            raise InputError(problems)
 
     @property
     def training_share(self) -> float:

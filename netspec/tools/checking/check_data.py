@@ -76,14 +76,8 @@ def _different_tokenizer(split: Source, train: SplitFields, path: str) -> Iterat
 def _unknown_division(split: Source, path: str, survey: Survey) -> Iterator[Problem]:
     """Yield a problem if `split` names a field or column that the source does not have."""
     names, hold_out = sorted(survey.columns or survey.fields), split.hold_out
-    unknown = {} if hold_out is None or not names else {
-        option: column for option, column in hold_out.columns.items() if column not in names
-    }  # fmt: skip
-    for option, column in unknown.items():
-        from netspec.data.hold_out import unknown_field  # a check without `split` needs no NumPy
-
-        (problem,) = unknown_field(option, column, names).problems
-        yield replace(problem, location=split.where("split", option), path=f"{path}.{problem.path}")
+    for problem in hold_out.unknown_columns(names) if hold_out is not None and names else ():
+        yield replace(problem, location=split.where(*problem.path.split(".")), path=f"{path}.{problem.path}")
 
 
 def _in_split(split: Source, path: str, error: InputError) -> Iterator[Problem]:
