@@ -78,7 +78,7 @@ class CategoricalColumn(Column):
     def _report_unknown(self, name: str, rows: Array, faults: BlockFaults) -> None:
         kind = "class" if self.setting.is_target else "category"
         whose = f"a declared {kind}" if self._spec.vocabulary is not None else f"a {kind} of the training split"
-        if self.setting.of_prediction:
+        if self.setting.origin.is_predicted:
             whose = f"a known category of {self.title}"
         hint = did_you_mean(name, self._vocabulary)
         if not hint and not self.setting.is_label:

@@ -44,7 +44,7 @@ class Column:
     @property
     def title(self) -> str:
         """Name of the column in messages."""
-        if self.setting.has_keys:
+        if self.setting.origin.has_keys:
             return f"`{self.name}`"
         return f"the label `{self.name}`" if self.setting.is_target else f"column `{self.name}`"
 
@@ -143,7 +143,7 @@ class Column:
 
     def shown(self, text: str) -> str:
         """Format a cell for messages; in rows with keys, as in JSON."""
-        if self.setting.has_keys and text in ("", "true", "false"):
+        if self.setting.origin.has_keys and text in ("", "true", "false"):
             return text or "null"
         return f"{text[:MAX_SHOWN]!r} …" if len(text) > MAX_SHOWN else repr(text) if text else "an empty cell"
 

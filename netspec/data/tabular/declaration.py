@@ -11,6 +11,7 @@ from netspec.data.tabular.categorical_reader import PlainLabelColumn
 from netspec.data.tabular.columns.base import FEATURES, LABEL, ColumnSetting, ColumnSpec, texts_for_missing
 from netspec.data.tabular.columns.categorical import Categorical
 from netspec.data.tabular.columns.numeric import Numeric
+from netspec.data.tabular.row_origin import RowOrigin
 from netspec.errors import InputError, Problem, SettingHint, did_you_mean, listing, nearest
 
 if TYPE_CHECKING:
@@ -37,12 +38,7 @@ class Declaration:
     learned: Mapping[str, Any] | None
     unlabelled: bool = False
     """Whether the label is not read and may be absent."""
-    of_other_files: bool = False
-    """Whether the columns are of files that the spec does not name, so that problems have no location in the spec."""
-    of_prediction: bool = False
-    """Whether the rows are those of a file to predict."""
-    has_keys: bool = False
-    """Whether the rows are JSON objects or mappings."""
+    origin: RowOrigin = RowOrigin.DATASET
 
     def fills_empty_cells(self, name: str) -> bool:
         """Return whether a column has a value for cells that are empty."""
@@ -73,7 +69,7 @@ class Declaration:
         alone = file.other_delimiter if len(file.names) == 1 else None
         return ColumnSetting(
             name, is_label, self.missing, absent, learned, self.number_format, alone, self.missing_values,
-            self.of_prediction, self.has_keys,
+            self.origin,
         )  # fmt: skip
 
 
@@ -180,9 +176,9 @@ class _Search:
     """Names of columns that the table does not have."""
 
     def check(self, declared: Declaration) -> None:
-        """Raise `InputError` with all problems; for files that the spec does not name, one for all missing names."""
-        together = declared.of_other_files
-        if together and self.missing:
+        """Raise `InputError` with all problems; for rows to predict, one for all missing names."""
+        is_predicted = declared.origin.is_predicted
+        if is_predicted and self.missing:
             others = [name for name in self.file.names if name not in declared.names]
             near = {name: nearest(name, others) for name in self.missing}
             renamed = [f"`{other}` as `{name}`" for name, other in near.items() if other is not None]
@@ -191,15 +187,15 @@ class _Search:
             filled = [f"`{name}`" for name in absent if declared.fills_empty_cells(name)]
             hints = [f"did you mean {listing(renamed)}?"] * bool(renamed)
             noun, table, owner = "column", "a table", f"{self.file.title} has no"
-            if declared.has_keys:
+            if declared.origin.has_keys:
                 noun, table, owner = "key", "rows", "no row has the"
-            hints += [f"{listing(filled)} may be left out"] * (bool(filled) and declared.of_prediction)
+            hints += [f"{listing(filled)} may be left out"] * bool(filled)
             raise InputError(
                 f"{owner} {_quoted(noun, self.missing)}", expected=f"{table} with the {_quoted(noun, requested)}",
                 got=f"the {_quoted(noun, self.file.names)}", hint=self._other_delimiter() or " ".join(hints) or None,
             )  # fmt: skip
         if self.problems:
-            raise InputError([replace(problem, path="") if together else problem for problem in self.problems])
+            raise InputError([replace(problem, path="") if is_predicted else problem for problem in self.problems])
 
     def _other_delimiter(self) -> str | None:
         """Return a hint if the header is a single cell that contains the name of a missing column."""

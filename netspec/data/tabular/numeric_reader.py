@@ -76,7 +76,7 @@ class NumericColumn(Column):
             if self._missing == "error":
                 self.add_absent(faults, absent, cells, expected=self._expected, training=self._replacements)
             begins_with_text = not self._has_rows and len(bad) and bad[0] == 0
-            if begins_with_text and not (self.setting.is_label or self.setting.of_prediction):
+            if begins_with_text and not (self.setting.is_label or self.setting.origin.is_predicted):
                 self._report_text(cells, faults)
                 bad = bad[1:]
             if len(bad) and not self._holds_text:
@@ -140,7 +140,7 @@ class NumericColumn(Column):
     def _expected_number(self, expected: str) -> str:
         """Return what is expected; in rows with keys, numbers need no unit."""
         unit = "" if self._spec.unit is None else f" with the unit `{self._spec.unit}`"
-        return f"{expected}, or text{unit}" if unit and self.setting.has_keys else f"{expected}{unit}"
+        return f"{expected}, or text{unit}" if unit and self.setting.origin.has_keys else f"{expected}{unit}"
 
     def _report_text(self, cells: Cells, faults: BlockFaults) -> None:
         """Report a column that begins with text once, not for every row."""
@@ -177,10 +177,12 @@ class NumericColumn(Column):
                 hint=lambda row: hint(row) or classes,
             )  # fmt: skip
         else:
-            message = f"{self.title} {'is not a number' if self.setting.has_keys else 'has text here'}"
-            expected = self._expected_number("a number")
-            expected = None if self.setting.has_keys and expected == "a number" else expected
-            faults.add(rows, self.index, message, expected=expected, got=cell_text, hint=hint)
+            has_keys, expected = self.setting.origin.has_keys, self._expected_number("a number")
+            message = f"{self.title} {'is not a number' if has_keys else 'has text here'}"
+            is_repeated = has_keys and expected == "a number"
+            faults.add(
+                rows, self.index, message, expected=None if is_repeated else expected, got=cell_text, hint=hint,
+            )  # fmt: skip
 
     def _hint(self, cells: Cells, text: str) -> str | None:
         """Return a hint at what a text that is not a number may be: a row, a missing value, a different notation."""
@@ -200,7 +202,7 @@ class NumericColumn(Column):
         if self._missing == "error":
             return SettingHint(f"{hint}; train with {self._replacements}" if self._replacements else hint)
         values = {"missing_values": [*self.setting.missing_values, text]}
-        data = "null is a missing value" if self.setting.has_keys else "an empty cell is a missing value"
+        data = "null is a missing value" if self.setting.origin.has_keys else "an empty cell is a missing value"
         return SettingHint(hint, settings=values, purpose=f"to read {text!r} as a missing value", data=data)
 
     def _number_with_decimals(self, cells: Cells) -> str | None:

@@ -116,7 +116,7 @@ def check_group(source: TableSource, names: Sequence[str]) -> None:
     """Raise `InputError` if the column that names the series of windows is not among `names`."""
     group = source.windows.group if source.windows is not None else None
     if group is not None and group not in names:
-        title = f"no row has the key `{group}`" if source.has_keys else f"the table has no column `{group}`"
+        title = f"no row has the key `{group}`" if source.origin.has_keys else f"the table has no column `{group}`"
         with located_at(source, "windows", "group"):
             raise InputError(
                 title, expected=f"one of {listing(list(names))}",

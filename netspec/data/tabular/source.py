@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 from netspec.data.base import ClassNames, Dataset, FieldType, Source, Survey, located_at
 from netspec.data.tabular.columns.base import LABEL, AnyColumn, ColumnSpec, MissingNumber, Texts
 from netspec.data.tabular.number_format import PLAIN, NumberFormat
+from netspec.data.tabular.row_origin import RowOrigin
 from netspec.data.tabular.row_windows import PAST, RowWindows, windowed_fields
 from netspec.schema.specs.data import ShuffleWindow
 from netspec.schema.specs.hold_out import HoldOut
@@ -40,8 +41,6 @@ class RowKeys:
     """Indices of the rows that do not have a key, by key."""
     unread: Sequence[str] = ()
     """Keys that are not columns of the training."""
-    are_columns: bool = False
-    """Whether messages call them columns, as those of a data frame."""
 
 
 def _as_column(value: Any) -> Any:
@@ -106,16 +105,13 @@ class TableSource(Source):
 
     _unlabelled: bool = PrivateAttr(default=False)
     """Whether the label is not read and may be absent."""
-    _of_prediction: bool = PrivateAttr(default=False)
-    """Whether the rows are those of a file to predict."""
+    _origin: RowOrigin = PrivateAttr(default=RowOrigin.DATASET)
     _without_targets: bool = PrivateAttr(default=False)
     """Whether windows need no rows after them."""
 
     _division: HoldOut | None = PrivateAttr(default=None)
     """The division of the training data, in a source for other files."""
 
-    _in_memory: bool = PrivateAttr(default=False)
-    """Whether the file is a temporary one, with rows that were in memory."""
     _row_keys: RowKeys | None = PrivateAttr(default=None)
     """The keys of rows in memory; None if rows are not given by key."""
 
@@ -174,7 +170,7 @@ class TableSource(Source):
     def opened_file(self) -> TableFile:
         """Return the file at `path` of this source."""
         path = resolve_path(self, "path")
-        return self.other_file(path) if self._of_prediction else self.file(path)
+        return self.other_file(path) if self._origin.is_predicted else self.file(path)
 
     @property
     def division(self) -> HoldOut | None:
@@ -203,12 +199,12 @@ class TableSource(Source):
             if index is not None and isinstance(spec, Numeric)
         }
 
-    def _declaration(self, learned: Mapping[str, Any] | None, *, of_other_files: bool = False) -> Declaration:
+    def _declaration(self, learned: Mapping[str, Any] | None) -> Declaration:
         from netspec.data.tabular.declaration import Declaration
 
         return Declaration(
             self.columns, self.label, self.classes, self.missing, self.missing_values, self.number_format, learned,
-            self._unlabelled, of_other_files, self._of_prediction, self.has_keys,
+            self._unlabelled, self._origin,
         )  # fmt: skip
 
     def with_files(self, paths: Sequence[Path], fields: Collection[str]) -> list[Source]:
@@ -238,30 +234,30 @@ class TableSource(Source):
         changed = {"path": FilePath(path.absolute()), "columns": columns, "split": None, "limit": None}
         source = self.model_copy(update={**changed, "shuffle": False, "on_error": "error"})
         source._unlabelled = LABEL not in fields and not (isinstance(columns, dict) and str(self.label) in columns)
-        source._of_prediction = True
+        source._origin = self._origin if self._origin.in_memory else RowOrigin.FILE
         source._without_targets = without_targets
         source._division = None if self.division is None else with_time_format(self.division, self)
         source._tree = None  # problems are not those of the spec
         return source
 
-    def of_rows_in_memory(self, keys: RowKeys | None = None) -> Self:
+    def of_rows_in_memory(self, origin: RowOrigin = RowOrigin.TABLE, keys: RowKeys | None = None) -> Self:
         """Return the source for temporary files, whose names messages do not mention.
 
         `keys` are those of the rows if they are given by key.
         """
         source = self.model_copy()
-        source._in_memory, source._row_keys = True, keys
+        source._origin, source._row_keys = origin, keys
         return source
 
     @property
-    def has_keys(self) -> bool:
-        """Whether the rows were JSON objects or mappings: messages have keys and JSON's values."""
-        return self._row_keys is not None and not self._row_keys.are_columns
+    def origin(self) -> RowOrigin:
+        """Origin of the rows."""
+        return self._origin
 
     @property
     def unread_keys(self) -> Sequence[str]:
         """The keys of JSON objects or mappings that are not columns of the training."""
-        return self._row_keys.unread if self._row_keys is not None and self.has_keys else ()
+        return self._row_keys.unread if self._row_keys is not None and self._origin.has_keys else ()
 
     def unread_columns(self, names: Sequence[str]) -> list[str]:
         """Return which of the columns of a table this source does not mention; none if it reads all columns."""
@@ -274,11 +270,6 @@ class TableSource(Source):
         mentioned = (*self.columns, self.label, None if self.windows is None else self.windows.group, *others)
         read = {index_of(column, names) for column in mentioned if column is not None}
         return [name for index, name in enumerate(names) if index not in read]
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether the file is a temporary one, with rows that were in memory."""
-        return self._in_memory
 
     def known_classes(self) -> Mapping[str, int]:
         """Return the length of the label's vocabulary, if it is declared."""
@@ -347,13 +338,13 @@ class TableSource(Source):
         from netspec.data.tabular.table_file import RowsInMemory, WithEmptyColumns
         from netspec.data.tabular.windowed_table import WindowedTable
 
-        declared = self._declaration(learned, of_other_files=self.written is None)
+        declared = self._declaration(learned)
         with located_at(self, "path"):
             file = self.opened_file()
-            may_add = self._row_keys is not None or (self._of_prediction and file.named)
+            may_add = self._row_keys is not None or (self._origin.is_predicted and file.named)
             added_columns = declared.columns_to_add(file.names) if may_add else []
-            if self._in_memory:
-                file = RowsInMemory(file, added_columns, has_keys=self.has_keys)
+            if self._origin.in_memory:
+                file = RowsInMemory(file, added_columns, has_keys=self._origin.has_keys)
             elif added_columns:
                 file = WithEmptyColumns(file, added_columns)
             fields = fields_of(file, declared)

@@ -238,7 +238,7 @@ class FilePreparation:
         hint = problem.hint
         if not isinstance(hint, SettingHint):
             return problem
-        in_memory = isinstance(source, TableSource) and source.in_memory
+        in_memory = isinstance(source, TableSource) and source.origin.in_memory
         if self._takes_overrides and not in_memory:
             return replace(problem, hint=hint.as_override(f"data.{self._written_split}", type(source).model_fields))
         return problem if hint.data is None else replace(problem, hint=hint.data)
@@ -299,7 +299,7 @@ def _describe_missing_keys(path: Path | None, source: Source, loader: Loader) ->
     rows_without = loader.rows_without_key
     if not rows_without or not isinstance(source, TableSource):
         return ""
-    if source.has_keys:
+    if source.origin.has_keys:
         return f"keys that rows do not have count as null: {describe_missing(rows_without)}"
     title = "" if path is None else f"{path}: "
     names = listing([f"`{name}`" for name in rows_without])

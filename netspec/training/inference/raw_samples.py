@@ -21,6 +21,7 @@ from netspec.data.sources.image_folder import images_like
 from netspec.data.tabular.declaration import index_of
 from netspec.data.tabular.number_format import NumberFormat
 from netspec.data.tabular.row_errors import MAX_PROBLEMS
+from netspec.data.tabular.row_origin import RowOrigin
 from netspec.data.tabular.source import RowKeys, TableSource
 from netspec.errors import InputError, Problem, RunError, counted, listing
 from netspec.schema.specs.net import InputSpec
@@ -119,7 +120,8 @@ def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]
         if all(map(is_pillow_image, items)) and kind == "image":
             yield list(_write_images(items, folder)), split
         elif all(isinstance(item, Mapping) for item in items) and isinstance(split, TableSource):
-            yield write_rows(items, split, folder, are_columns=is_data_frame(samples))
+            origin = RowOrigin.TABLE if is_data_frame(samples) else RowOrigin.OBJECTS
+            yield write_rows(items, split, folder, origin)
         elif all(isinstance(item, Mapping) and isinstance(item.get(TEXT), str) for item in items) and kind == "text":
             yield write_texts([item[TEXT] for item in items], split, folder)
         elif kind == "text" and (wrong := _no_text(items)) is not None:
@@ -236,17 +238,18 @@ def is_single_line(path: Path) -> bool:
 
 
 def write_rows(
-    rows: Sequence[Row], split: TableSource, folder: Path, *, are_columns: bool = False
+    rows: Sequence[Row], split: TableSource, folder: Path, origin: RowOrigin = RowOrigin.OBJECTS
 ) -> tuple[list[Path], Source]:
     """Write rows as a CSV file, or as a Parquet file if that is what the training reads.
 
-    `are_columns` says that keys are the columns of a data frame. Raises `InputError` if a row is a list of the wrong
-    length, or a value cannot be written to a cell.
+    Rows that are lists have the origin `TABLE`. Raises `InputError` if a row is a list of the wrong length, or a value
+    cannot be written to a cell.
     """
     header = split.header if isinstance(split, Csv) else True
     keys = None
     names = [str(name) for name in header] if isinstance(header, list) else []
     if any(isinstance(row, list) for row in rows):
+        origin = RowOrigin.TABLE
         _check_lists(rows, header, len(names))
     else:
         column = split.text_column() or TEXT
@@ -260,7 +263,7 @@ def write_rows(
             names = [str(number + 1) for number in range(_most(names))]
         absent = {name: [index for index, row in enumerate(mappings) if name not in row] for name in names}
         unread = split.unread_columns(names)
-        keys = RowKeys(absent, unread, are_columns)
+        keys = RowKeys(absent, unread)
         rows = [[None if name in unread else row.get(name) for name in names] for row in mappings]
     _check_values(rows, names)
     by_index = split.number_formats(names or [str(number + 1) for number in range(len(rows[0]))])
@@ -268,7 +271,7 @@ def write_rows(
     if not isinstance(split, Csv):
         with _encoded():
             _write_parquet(folder / "rows.parquet", names, rows, formats)
-        return [folder / "rows.parquet"], split.of_rows_in_memory(keys)
+        return [folder / "rows.parquet"], split.of_rows_in_memory(origin, keys)
     path = folder / "rows.csv"
     with _encoded(), path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -278,7 +281,7 @@ def write_rows(
         "header": header is not False, "delimiter": ",", "quotes": True, "comment": None, "skip_lines": 0,
         "encoding": "utf-8",
     }  # fmt: skip
-    return [path], split.model_copy(update=changes).of_rows_in_memory(keys)
+    return [path], split.model_copy(update=changes).of_rows_in_memory(origin, keys)
 
 
 def _check_lists(rows: Sequence[Row], header: bool | list[str], length: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from netspec.data.tabular.number_format import PLAIN, NumberFormat
+from netspec.data.tabular.row_origin import RowOrigin
 from netspec.schema.specs.data import COLUMNS
 from netspec.schema.specs.spec import Member, Spec, describe, problem
 
@@ -60,15 +61,12 @@ class ColumnSetting:
     """Hint for cells that look like several columns, if this is the only column of the table."""
     missing_values: Sequence[str] = ()
     """The cells that mean a missing value, as the source declares them."""
-    of_prediction: bool = False
-    """Whether the rows are those of a file to predict, or in memory."""
-    has_keys: bool = False
-    """Whether the rows are JSON objects or mappings."""
+    origin: RowOrigin = RowOrigin.DATASET
 
     @property
     def is_target(self) -> bool:
         """Whether it is the label of samples to train or test on, rather than a column of rows to predict."""
-        return self.is_label and not self.of_prediction
+        return self.is_label and not self.origin.is_predicted
 
 
 class ColumnSpec(Spec):
