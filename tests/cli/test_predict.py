@@ -371,6 +371,13 @@ def test_foreign_weights_get_class_names_from_the_training_folder_or_the_spec(ne
 
     name, notes = predicted()
     assert (name in ("ant", "bee"), notes) == (True, "")
+    Path("photos/cat").mkdir()
+    Path("photos/ant/4.png").rename("photos/cat/4.png")
+    number, notes = predicted()
+    assert number == ("ant", "bee").index(name)
+    assert f"{gray_photos / 'photos'} has another number of class folders than the net has classes: add" in notes
+    Path("photos/cat/4.png").rename("photos/ant/4.png")
+    Path("photos/cat").rmdir()
     Path("photos").rename("elsewhere")
     number, notes = predicted()
     assert number == ("ant", "bee").index(name)

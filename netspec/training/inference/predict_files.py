@@ -89,21 +89,30 @@ class PredictedBatch:
 def recall_learned(model: Model, spec: TrainSpec) -> None:
     """Read from the training data what the model's weights do not record, such as the names of classes.
 
-    Weights of other programs record nothing. Raises `InputError` if samples of the training are needed and missing.
+    Weights of other programs record nothing; names of another number of classes than the net has scores are not
+    theirs. Raises `InputError` if samples of the training are needed and missing.
     """
     learned = learned_of(spec, model.compiler, model.preprocessing.learned)
+    if model.preprocessing.learned is None:
+        fields = spec.data.train.inputs
+        counts = {fields.get(label, label): domain.high for label, domain in model.compiler.domains.items()}
+        named = {
+            field: names for field, names in learned.classes.items() if len(names) == counts.get(field, len(names))
+        }
+        learned = replace(learned, classes=named)
     model.preprocessing = replace(model.preprocessing, learned=learned)
 
 
 def describe_unnamed_classes(spec: TrainSpec, decoders: Mapping[str, Decoder]) -> str:
-    """Return why classes are numbers, if the folders that have their names do not exist; or nothing."""
+    """Return why classes are numbers, if the folders that should have their names do not; or nothing."""
     split = spec.data.train
     folder = split.class_folder() if isinstance(split, FileSource) else None
     named = all(decoder.classes or decoder.probabilities is None for decoder in decoders.values())
-    if named or folder is None or folder.is_dir():
+    if named or folder is None:
         return ""
+    fault = "has another number of class folders than the net has classes" if folder.is_dir() else "does not exist"
     return (
-        f"classes are numbers, since the training folder {folder} does not exist: add data.train.path=FOLDER, with a "
+        f"classes are numbers, since the training folder {folder} {fault}: add data.train.path=FOLDER, with a "
         f"folder per class, or their names in order: 'data.train.classes=[cat, dog]'"
     )
 
