@@ -17,14 +17,14 @@ Before a training:
     time                time of a step, by layer and by operation
     profile             a trace of training steps: operations, threads, data loading, communication
     scale               predicted time of a step on many workers
-    gradcheck           compare the gradients of a net with central differences
+    gradcheck           compare the gradients of a net with finite differences
     overfit             train on a few samples until the net has memorized them
     find_learning_rate  suggest a learning rate after a short training with growing rates
-    search              tune hyperparameters: train with many values, and keep the best
+    search              tune hyperparameters: try many values, and keep the best
     auto_search         find a net for data: write the files that `init` writes, and tune them until a time limit
     dry_run             check everything that a training needs, data and workers included
     verify_parallel     check that several workers train bit-identical weights
-    verify_resume       check that a killed training resumes bit-identically
+    verify_resume       check that a killed run resumes bit-identically
 
 Train a net and use it:
 

@@ -18,42 +18,55 @@ from netspec.errors import InputError, did_you_mean, listing
 
 Command: TypeAlias = TyperCommand | TyperGroup
 
-COMMANDS = {
-    "init": "Write a net and a training file for your data.",
-    "train": "Train a net as described in a training file.",
-    "test": "Evaluate weights on the test data, or on another split.",
-    "search": "Tune hyperparameters: train with many values, keep the best.",
-    "predict": "Predict classes, values, texts, masks or boxes for files.",
-    "generate": "Generate text with a net that predicts tokens.",
-    "serve": "Answer requests to a trained net over HTTP.",
-    "explain": "Explain what the predictions of a net depend on.",
-    "export": "Write a net with its weights as ONNX, Keras or Caffe.",
-    "import": "Import a model from ONNX, Keras, Caffe or PyTorch.",
-    "convert": "Convert a model to another format, and compare both.",
-    "check": "Find errors in net and training files.",
-    "plan": "Show layers, shapes, parameters, FLOPs and memory.",
-    "draw": "Draw the layers of a net, with blocks collapsed.",
-    "gradcheck": "Compare the gradients of a net with central differences.",
-    "replay": "Repeat a failed training step, and find its cause.",
-    "time": "Time a training step: in total, by layer, by operation.",
-    "profile": "Trace training steps: operations, data loading, messages.",
-    "verify-parallel": "Check that several workers give bit-identical weights.",
-    "verify-resume": "Check that a killed training resumes bit-identically.",
-    "scale": "Predict the step time and speedup of many workers.",
-    "runs": "List runs: state, results, and the settings that differ.",
-    "board": "Follow all runs below a folder in a browser.",
-    "report": "Write one HTML page about a run.",
-    "plot": "Draw losses and metrics of runs, or learning rates.",
-    "diff": "Compare two nets: layers, settings, weights and results.",
-    "schema": "Print the JSON Schema of net and training files.",
-    "zoo": "List, show, copy and verify the models that netspec ships.",
-    "data": "Inspect training data; list and download datasets.",
-    "devices": "List devices, kernel libraries and MPI; check a device.",
+SECTIONS = {
+    "Train and use a net": {
+        "init": "Write a net and a training file for your data.",
+        "train": "Train a net as described in a training file.",
+        "test": "Evaluate weights on the test data, or on another split.",
+        "search": "Tune hyperparameters: try many values, keep the best.",
+        "predict": "Predict classes, values, texts, masks or boxes for files.",
+        "generate": "Generate text with a net that predicts tokens.",
+        "serve": "Answer requests to a trained net over HTTP.",
+        "explain": "Explain what the predictions of a net depend on.",
+    },
+    "Convert models": {
+        "export": "Write a net with its weights as ONNX, Keras or Caffe.",
+        "import": "Import a model from ONNX, Keras, Caffe or PyTorch.",
+        "convert": "Convert a model to another format, and compare both.",
+    },
+    "Check and measure": {
+        "check": "Find errors in net and training files.",
+        "plan": "Show layers, shapes, parameters, FLOPs and memory.",
+        "draw": "Draw the layers of a net, with each block as one box.",
+        "gradcheck": "Compare the gradients of a net with finite differences.",
+        "replay": "Repeat a failed training step, and find its cause.",
+        "time": "Time a training step: in total, by layer, by operation.",
+        "profile": "Trace training steps: operations, data, communication.",
+    },
+    "Compare runs": {
+        "runs": "List runs: state, results, and the settings that differ.",
+        "board": "Follow all runs below a folder in a browser.",
+        "report": "Write one HTML page about a run.",
+        "plot": "Draw losses and metrics of runs, or learning rates.",
+        "diff": "Compare two nets: layers, settings, weights and results.",
+    },
+    "Several workers, interrupted runs": {
+        "scale": "Predict the step time and speedup of many workers.",
+        "verify-parallel": "Check that several workers give bit-identical weights.",
+        "verify-resume": "Check that a killed run resumes bit-identically.",
+    },
+    "Models, data, machine": {
+        "zoo": "List, show, copy and verify the models that netspec ships.",
+        "data": "Inspect training data; list and download datasets.",
+        "schema": "Print the JSON Schema of net and training files.",
+        "devices": "List devices, kernel libraries and MPI; check a device.",
+    },
 }
-"""The commands in the order of the help, each with the first line of its own help.
+"""The commands by section, in the order of the help, each with the first line of its own help.
 
 The line is repeated here so that `netspec --help` does not have to import every command.
 """
+COMMANDS = {name: line for section in SECTIONS.values() for name, line in section.items()}
 
 HELP = """Train neural networks declared in YAML; check, plan, test and export them.
 
@@ -93,9 +106,11 @@ class Commands(TyperGroup):
         return option
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write each command with the first line of its help."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """Write each command with the first line of its help, by section."""
+        width = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, line in commands.items()])
 
 
 class Plain(TyperCommand):

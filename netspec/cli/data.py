@@ -1,4 +1,4 @@
-"""`netspec data`: inspect the data of a training; list sources; list and download datasets."""
+"""`netspec data`: inspect the data of a training file; list sources; list and download datasets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def show(
     ] = 2.0,
     as_json: Json = False,
 ) -> None:
-    """Show the data of a training, before and after transforms.
+    """Show the data of a training file, before and after transforms.
 
     Prints types, ranges, means and standard deviations of all fields, the number of samples of each class, values
     learned from the training data (such as vocabularies), and how many samples per second the loader prepares. For a

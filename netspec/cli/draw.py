@@ -37,7 +37,7 @@ def draw(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Draw the layers of a net, with blocks collapsed.
+    """Draw the layers of a net, with each block as one box.
 
     A block, or a repetition of layers, is one box with its number of repetitions: the layers whose names begin with the
     same part before a slash. Without --output, prints a Mermaid code block, which GitHub renders.

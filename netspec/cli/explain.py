@@ -67,9 +67,9 @@ def explain(
     (blue) the probability of the class. For masks, the probability is the mean over the pixels of the class; for boxes,
     the value is the score of the best box.
 
-    If --input is a text, leaves out words; if it is a sound, silences parts; if it is a table, replaces one column of a
-    row at a time by values of other rows (for a forecast, one group of earlier rows). Prints by how much each reduces
-    the probability or the predicted number.
+    If --input is a text, leaves out words; if it is audio, silences parts; if it is a table, replaces one column of a
+    row at a time with values from other rows (for a forecast, one group of earlier rows). Prints how much each change
+    reduces the probability or the predicted number.
 
     Without --input, prints the importance of each column of a table: how much the loss rises if the values of the
     column are shuffled.

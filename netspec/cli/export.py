@@ -76,11 +76,11 @@ def export(
     which have the names of the net's inputs. Does not write a model whose results differ by more than --tolerance,
     relative to an output's largest magnitude. A symbolic batch size accepts any number of samples.
 
-    By default, the ONNX model of a training contains the preprocessing if every step has a form in ONNX: it takes raw
-    samples, such as images of any size or columns of a table, and returns probabilities, values or boxes. It is
-    compared with `netspec predict` on samples of the test data. With --with-preprocessing, and in a folder, it
-    contains as many steps as possible, and the others are listed. Other formats, and models written with
-    --without-preprocessing, take transformed inputs: the transforms are listed, and recorded if the format allows it.
+    By default, the ONNX model of a run contains the preprocessing if ONNX can express every step: it takes raw samples,
+    such as images of any size or columns of a table, and returns probabilities, values or boxes. It is compared with
+    `netspec predict` on samples of the test data. With --with-preprocessing, and in a folder, it contains as many steps
+    as possible, and the others are listed. Other formats, and models written with --without-preprocessing, take
+    transformed inputs: the transforms are listed, and recorded if the format allows it.
 
     With --form training, the ONNX model has training behavior: Dropout is active, BatchNormalization uses the mean and
     variance of the batch, and losses and new moving averages are outputs.

@@ -33,11 +33,13 @@ def generate(
     ],
     tokens: Annotated[int | None, typer.Option(metavar="N", help="Generate up to N tokens [default: 200].")] = None,
     temperature: Annotated[
-        float | None, typer.Option(metavar="T", help="Divide logits by T; 0 takes the best token [default: 1].")
+        float | None, typer.Option(metavar="T", help="Divide logits by T; 0 takes the likeliest [default: 1].")
     ] = None,
-    top_k: Annotated[int | None, typer.Option(metavar="K", help="Draw from the K best tokens [default: all].")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(metavar="K", help="Draw from the K likeliest tokens [default: all].")
+    ] = None,
     top_p: Annotated[
-        float | None, typer.Option(metavar="P", help="Draw from the best tokens of total probability P.")
+        float | None, typer.Option(metavar="P", help="Draw from the likeliest tokens, P in total.")
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Draw with this seed [default: 1].")] = None,
     beams: Annotated[
@@ -51,11 +53,11 @@ def generate(
     """Generate text with a net that predicts tokens.
 
     A language model continues the prompt: the prompt and the text after it are printed, token by token. An
-    encoder-decoder net writes the text that belongs to the prompt, such as its translation, up to its end, however
-    long; it takes the most probable token each time, unless --temperature, --top-k, --top-p or --seed is given. The
-    same seed generates the same text. With --beams, beam search keeps the N most probable texts after each token, and
-    the best one is printed at the end. --json prints an object with `prompt` and the `text` generated for it, and with
-    `notes` if the vocabulary lacks characters or words of the prompt.
+    encoder-decoder net turns the prompt into another text, such as its translation, up to the end token; it takes the
+    most probable token each time, unless --temperature, --top-k, --top-p or --seed is given. The same seed generates
+    the same text. With --beams, beam search keeps the N most probable texts after each token, and the best one is
+    printed at the end. --json prints an object with `prompt` and the `text` generated for it, and with `notes` if the
+    vocabulary lacks characters or words of the prompt.
     """
     prompt = _read_standard_input() if prompt == "-" else prompt
     spec, weights = find_weights(spec, weights)

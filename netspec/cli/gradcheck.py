@@ -1,4 +1,4 @@
-"""`netspec gradcheck`: compare the gradients of a net with central differences."""
+"""`netspec gradcheck`: compare the gradients of a net with finite differences."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ def gradcheck(
     threads: Threads = None,
     as_json: Json = False,
 ) -> int:
-    """Compare the gradients of a net with central differences.
+    """Compare the gradients of a net with finite differences.
 
-    For each parameter, and each input of floats, compares the derivative of the loss along a random direction, and by
-    some single elements, with a central difference, in float64 on the reference backend. The batch is the first of the
-    training data, or random if there is none. A derivative at a kink of the loss, such as a ReLU at 0 or a tie of a
-    maximum, is counted, but not as a failure. Large nets are sampled.
+    For each parameter and each floating-point input, compares derivatives of the loss with central differences, in
+    float64 on the reference backend: the derivative along a random direction, and those with respect to a few elements.
+    The batch is the first of the training data, or random if there is none. A derivative at a kink of the loss, such as
+    a ReLU at 0 or a tied maximum, is counted, but not as a failure. In large nets, only some of the elements and
+    tensors are checked.
 
     The exit status is 1 if a gradient is wrong.
     """

@@ -69,8 +69,8 @@ def import_file(
 ) -> None:
     """Import a model from ONNX, Keras, Caffe or PyTorch.
 
-    Writes net.yaml and weights.h5, and train.yaml if the file describes a training. The content of the file determines
-    the format. If parts of it have no counterpart in netspec, they are all listed and nothing is written.
+    Writes net.yaml and weights.h5, and train.yaml if the file describes the training too. The content of the file
+    determines the format. If parts of it have no counterpart in netspec, they are all listed and nothing is written.
 
     A file that contains only weights needs --net. In --map, * matches any characters. --fold-batch-norm makes an
     inference-only net.

@@ -63,8 +63,9 @@ def plan(
     forward pass. Memory is what the compiled programs will allocate. This command allocates nothing and reads no data.
 
     --device accepts t4, a100, l40s, rtx4090, h100, h200 and b200. The plan then shows whether the net fits into the
-    GPU's memory, the largest batch that does, and the minimum time of a step. With a strategy that needs shared memory
-    (hogwild), all workers are on one host by default.
+    GPU's memory, the largest batch that does, and the minimum time of a step.
+
+    --workers-per-host is 1 by default; with hogwild, which needs shared memory, all workers are on one host.
 
     --largest-batch plans more batch sizes, without recomputation, and compares them with the memory of this machine or,
     with --device, of the GPU. Batches in the loader and Python itself need some memory in addition.

@@ -78,10 +78,10 @@ def predict(
 ) -> int:
     """Predict classes, values, texts, masks or boxes for files.
 
-    Without --output, prints a table. Images, audio, texts and tables are transformed as in the training that the run
-    directory or training file describes. An .npz file as input contains an array of samples for each input of the net,
-    which is not transformed. An .npz file as output contains the raw outputs of the net. If some of the images,
-    audio files or texts cannot be read, the others are predicted, and the exit status is 1.
+    Without --output, prints a table. Images, audio, texts and tables are preprocessed as in the run directory or
+    training file. An .npz file as input contains an array of samples for each input of the net, which is not
+    transformed. An .npz file as output contains the raw outputs of the net. If some of the images, audio files or texts
+    cannot be read, the others are predicted, and the exit status is 1.
     """
     check_batch(batch_size)
     check_batch(top, "--top")

@@ -52,12 +52,12 @@ def profile(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Trace training steps: operations, data loading, messages.
+    """Trace training steps: operations, data, communication.
 
-    Trains some steps from the initial weights, and writes a trace for https://ui.perfetto.dev and chrome://tracing:
-    each operation with its layer, kernel, shapes, FLOP and bytes, the reads and transforms of each thread, and the
-    messages of each worker. An evaluation of at most as many batches as steps follows. Prints where the steps spend
-    their time. Callbacks and checkpoints are left out. On a GPU, kernels are started one by one, not as a CUDA graph.
+    Trains some steps from the initial weights, then evaluates at most as many batches. Writes a trace for
+    https://ui.perfetto.dev and chrome://tracing: each operation with its layer, kernel, shapes, FLOP and bytes, the
+    reads and transforms of each thread, and the messages of each worker. Prints where the steps spend their time.
+    Callbacks and checkpoints are left out. On a GPU, kernels are started one by one, not as a CUDA graph.
     """
     check_batch(steps, "--steps")
     if warmup < 0:

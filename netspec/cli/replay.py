@@ -34,10 +34,11 @@ def replay(
 ) -> int:
     """Repeat a failed training step, and find its cause.
 
-    A training whose loss or gradient is not finite writes a capsule to its run directory: the spec, the batch, all
-    weights before the step, the key of its random numbers, and the environment. This command repeats the step with the
-    device and the number of threads of the run, says whether all results are bit-identical to those that the run
-    computed for the capsule, and names the first operation whose result is not finite, with the ranges of its operands.
+    A run whose loss or gradient becomes NaN or infinite writes a capsule to its run directory: a file with the spec,
+    the batch, all weights before the step, the random number key, and the environment. This command repeats the step
+    with the device and the number of threads of the run, says whether all results are bit-identical to those that the
+    run computed for the capsule, and names the first operation whose result is not finite, with the ranges of its
+    operands.
 
     The exit status is 1 if results differ although machine, versions, threads and device are those of the run, and the
     kernels are deterministic.

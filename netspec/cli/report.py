@@ -41,8 +41,8 @@ def report(
     The page contains curves, histograms, a confusion matrix, the samples with the highest losses, the net, times and
     memory of layers, the environment, and the spec. It needs no other file and no network.
 
-    Evaluates the weights of the run and times a step, which takes as long as `netspec test` and `netspec time`. Parts
-    whose data is missing show why.
+    Evaluates the weights of the run and times a step, which takes as long as `netspec test` and `netspec time`. A part
+    whose data is missing shows the reason instead.
 
     The page of a search shows the best trial, and the values and results of all.
     """

@@ -64,10 +64,10 @@ def search(
     device: Device = "auto",
     as_json: Json = False,
 ) -> int:
-    """Tune hyperparameters: train with many values, keep the best.
+    """Tune hyperparameters: try many values, keep the best.
 
-    The block `search` of the training file names the fields and their values. Each trial is a training with a run
-    directory of its own below DIR. DIR/best.yaml is the training file with the values of the best trial.
+    The block `search` of the training file names the fields and their values. Each trial is a run with its own run
+    directory below DIR. DIR/best.yaml is the training file with the values of the best trial.
 
     With --auto, SPEC is a folder or table that `netspec init` accepts. The command writes net.yaml and train.yaml for
     it, with a block `search` for depth, width, blocks, augmentation and learning rate. The first trial is the net that

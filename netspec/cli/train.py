@@ -11,7 +11,7 @@ import typer
 
 from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import Plain, command_app, examples
-from netspec.cli.options import Device, Json, Overrides, Threads, Training
+from netspec.cli.options import Device, Overrides, Threads, Training
 from netspec.cli.output import count, print_json_line, size
 from netspec.cli.workers import start, to_start
 from netspec.errors import InputError, command, counted, words_of_options
@@ -62,7 +62,7 @@ def train(
         Path | None,
         typer.Option(metavar="FILE", help="Write the chart of --find-lr as SVG or PNG.", show_default=False),
     ] = None,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a JSON object in a line.")] = False,
 ) -> int:
     """Train a net as described in a training file.
 
@@ -81,7 +81,7 @@ def train(
     over them is 5 % of that of the first pass, or 50 % with all classified correctly. After 500 steps it exits with
     status 1 and likely reasons. A net that can't memorize a few samples contains a mistake. It writes no run directory.
 
-    With --json, prints one object per event and line; the last is `done` or `error`.
+    With --json, the last event is `done` or `error`.
     """
     checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
     starts = workers is not None and to_start(workers)

@@ -33,13 +33,13 @@ def verify_resume(
     spec: Training,
     overrides: Overrides = None,
     steps: Annotated[int, typer.Option("--steps", metavar="N", help="Train N steps.")] = 50,
-    kills: Annotated[int, typer.Option("--kills", metavar="K", help="Kill and resume the training K times.")] = 5,
+    kills: Annotated[int, typer.Option("--kills", metavar="K", help="Kill and resume the run K times.")] = 5,
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="Train with N processes.")] = 1,
     device: Device = "auto",
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Draw the moments of the kills from this seed.")] = 0,
     as_json: Json = False,
 ) -> int:
-    """Check that a killed training resumes bit-identically.
+    """Check that a killed run resumes bit-identically.
 
     Trains the first steps without interruptions, and again with kills (SIGKILL) at random moments, each followed by
     --resume. Compares weights, states of solver and layers, best values, the position in the data, and all losses and
@@ -72,5 +72,5 @@ def _show(check: ResumeCheck) -> None:
 
 def _killed(kill: Kill, check: ResumeCheck) -> str:
     if check.workers == 1:
-        return "the training"
+        return "the run"
     return "all workers" if kill.worker is None else "one worker"

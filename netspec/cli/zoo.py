@@ -27,10 +27,11 @@ Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a m
 
 @app.command("list", cls=Plain, epilog=examples("netspec zoo list", "netspec zoo list --json"))
 def list_(as_json: Json = False) -> None:
-    """List the models that netspec ships: tasks, sizes, results and least times.
+    """List the models that netspec ships: tasks, sizes, results and minimum times.
 
-    The least time is that of one sample on this machine's processor: the arithmetic of the model at the rate of a large
-    matrix product, measured now. `netspec time NAME` measures the model itself. `weights` is the size of trained ones.
+    The minimum time is a lower bound for one sample on this machine's CPU: the FLOPs of the model, divided by the rate
+    of a large matrix product, which is measured now. `netspec time NAME` measures the model itself. `weights` is the
+    size of the trained weights.
     """
     from netspec.tools.zoo import measured_flops_per_second, zoo
 
@@ -44,7 +45,7 @@ def list_(as_json: Json = False) -> None:
          _duration(model.card.flops.count / rate), size(model.weights.stat().st_size) if model.weights else ""]
         for model in models
     ]  # fmt: skip
-    table(["model", "task", "parameters", "measured result", "least time", "weights"], rows, right=(2, 4, 5))
+    table(["model", "task", "parameters", "measured result", "minimum time", "weights"], rows, right=(2, 4, 5))
     print("\nnext:\n  " + command("zoo", "show", "lenet_mnist"))
 
 
@@ -127,8 +128,8 @@ def verify(
     """Check models against their cards: specs, sizes, weights, ONNX files and results.
 
     Counts parameters and arithmetic, compares the checksum of the weights, compares the model with its ONNX file in
-    onnxruntime and with the same file read back, and measures results again if weights are shipped and the data is
-    here. Nothing is downloaded. After a MODEL, `vars.folder=PATH` names the folder of the data.
+    onnxruntime and with the same file read back, and measures the results again if netspec ships the weights and the
+    data is on this machine. Nothing is downloaded. After a MODEL, `vars.folder=PATH` names the folder of the data.
 
     The exit status is 1 if a check failed.
     """

@@ -138,9 +138,11 @@ def test_help_has_a_line_for_each_option(netspec, words, monkeypatch):
 
 
 def test_help_lists_every_command(netspec):
-    listed = netspec("--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in listed] == list(app.COMMANDS)
-    assert all(line.endswith(".") and len(line) <= 80 for line in listed), "a whole sentence in one line"
+    text = netspec("--help").out
+    for title, commands in app.SECTIONS.items():
+        listed = text.partition(f"\n{title}:\n")[2].partition("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in listed] == list(commands)
+        assert all(line.endswith(".") and len(line) <= 80 for line in listed), "a whole sentence in one line"
 
 
 @pytest.mark.parametrize("command", app.COMMANDS)
