@@ -39,7 +39,7 @@ class Documents(FileSource):
     documents: Literal["files", "lines"] = "files"
     """Whether a document is a file or a line."""
     tokenizer: AnyTokenizer
-    """The tokenizer that converts the text to token numbers."""
+    """The tokenizer that converts the text to token indices."""
     classes: ClassNames | None = None
     """The class names in the order of their labels. For `files`: by default all folders, sorted. For `lines`: one for
     each file, in their order; by default there are no labels."""

@@ -53,7 +53,7 @@ class Text(Source):
     path: FilePath | Annotated[list[FilePath], Field(min_length=1)]
     """Path of the file, relative to this file; or of a folder (all `.txt` below it, sorted); or a list of these."""
     tokenizer: AnyTokenizer
-    """The tokenizer that converts the text to token numbers."""
+    """The tokenizer that converts the text to token indices."""
     length: PositiveInt
     """Number of tokens in a window."""
     stride: PositiveInt | None = None

@@ -34,7 +34,7 @@ class TextColumnSpec(ColumnSpec):
 
     type: Literal["text"] = "text"
     tokenizer: AnyTokenizer
-    """The tokenizer that converts the text to token numbers."""
+    """The tokenizer that converts the text to token indices."""
     length: PositiveInt
     """Number of tokens of a sample; longer texts are truncated."""
     missing: Literal["error", "empty", "drop"] = "error"

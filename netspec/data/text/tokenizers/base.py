@@ -16,7 +16,7 @@ Normalize = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 
 class TokenizerSpec(Spec):
-    """Base of tokenizers, which convert text to token numbers."""
+    """Base of tokenizers, which convert text to token indices."""
 
     samples: ClassVar[tuple[dict[str, Any], ...]] = ()
     """Example fields for the reference and its tests."""
