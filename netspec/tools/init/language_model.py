@@ -241,7 +241,7 @@ def _train(path: Path, corpus: Corpus, folder: Path, net: str, length: int, spac
         *entry("path", relative(path, folder), "all .txt files below this folder" * path.is_dir(), 4),
         *entry("tokenizer", *corpus.tokenizer, 4),
         *entry("length", length, "tokens that the net reads at once", 4),
-        *(entry("stride", stride, "windows overlap by half, so that more tokens have others before them", 4)
+        *(entry("stride", stride, "windows overlap by half, so that more tokens have context", 4)
           if stride < length else []),
         *entry("split", {"validation": HELD_OUT, "test": HELD_OUT},
                f"of the end of each file: {share} to watch during the training, {share} for the final test", 4),

@@ -69,7 +69,7 @@ class SearchSpace:
             "",
             "search:   # what `netspec search` varies; edit it and search again",
             *entry("baseline", True, "the first trial has the values above and in the net file", 2),
-            *entry("pruner", "hyperband", "ends most trials early, so that the time suffices for more of them", 2),
+            *entry("pruner", "hyperband", "ends most trials early, so that more trials fit into the time", 2),
             "  fields:",
             *(line for name, values in self._fields.items() for line in entry(name, values, "", 4)),
         ]

@@ -778,7 +778,7 @@ def _searched_hidden(
     """Return a block for the hidden layers with a shortcut as an option, and its call, with variables."""
     space.net_variable(
         "width", hidden[0], {"low": 16, "high": 512, "log": True},
-        "units of the first hidden layer; each further one has half as many, at least 8",
+        "units of the first hidden layer; each later layer has half as many, at least 8",
     )  # fmt: skip
     depth = space.net_variable("depth", len(hidden), {"low": 1, "high": 4}, "hidden layers")
     space.net_variable(

@@ -253,7 +253,7 @@ def text_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files:
     lines = net_head(
         f"A small net for {len(texts.by_class)} classes of texts.", name_of(path, folder), space.net_lines()
     )
-    lines += [line for key, value in inputs.items() for line in entry(key, value, "token numbers", 2)]
+    lines += [line for key, value in inputs.items() for line in entry(key, value, "token indices", 2)]
     lines += [*entry("label", {"shape": [], "dtype": "int32"}, "", 2), "layers:", *items(layers, 2)]
     lines += class_losses()
     files.net = document(lines)
