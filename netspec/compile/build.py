@@ -250,7 +250,7 @@ def _unused_input_hint(spec: NetSpec, names: Links, link: LayerLink | LossLink |
     if not unused or not targets.intersection(link.sources):
         return None
     first = link.sources[0]
-    return f"the first layer reads the first input, `{first}`; to read another one, set `from: {unused[0]}`"
+    return f"the first layer reads the first input, `{first}`; to read a different one, set `from: {unused[0]}`"
 
 
 def input_type(spec: InputSpec, batch_size: int, dtype: DType) -> TensorType:

@@ -29,7 +29,7 @@ from netspec.schema.yaml.tree import Map
 T = TypeVar("T")
 MAX_NAMED = 10
 """Number of names that a message lists."""
-DROPPED_TRAINING = "the training is left out: the net was cut"
+DROPPED_TRAINING = "the training file is left out: the net was cut"
 
 
 class CutFailed(InputError):

@@ -139,7 +139,7 @@ def _kind(tree: Map, expected: Kind | None) -> Kind:
         raise SpecError(
             "this is neither a net file nor a training file",
             location=tree.origin,
-            expected="a net (`inputs`, `layers`) or a training (`net`, `data`, `solver`, `train`)",
+            expected="a net (`inputs`, `layers`) or a training file (`net`, `data`, `solver`, `train`)",
             got=f"keys {listing(list(tree))}" if tree else "an empty mapping",
             hint=near,
         )

@@ -64,7 +64,7 @@ class GroupSpec(Spec):
             raise problem(
                 f"{getattr(self.solver, 'type', '')} cannot be the solver of a group",
                 field="solver",
-                expected="another solver, or this one for all parameters, without groups",
+                expected="a different solver, or this one for all parameters, without groups",
                 hint="it updates all parameters together",
             )
         for name in TOP_LEVEL_FIELDS:

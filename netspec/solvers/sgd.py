@@ -79,7 +79,7 @@ def refuse_nesterov_alone(momentum: float | ScheduleSpec, *, nesterov: bool) -> 
             field="nesterov",
             expected="`momentum` above 0, or `nesterov: false`",
             got="momentum 0",
-            hint="0.9 is usual: `momentum: 0.9`",
+            hint="a common value is 0.9: `momentum: 0.9`",
         )
 
 

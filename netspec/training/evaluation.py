@@ -420,7 +420,7 @@ def data_change(name: str, record: PreprocessingRecord, loader: Loader) -> str |
     if then is None or not loader.is_held_out or then["digest"] == loader.digest:
         return None
     return (
-        f"the data changed since the training ({counted(then['samples'], f'{name} sample')} then, "
+        f"the data has changed since the run ({counted(then['samples'], f'{name} sample')} then, "
         f"{loader.samples:,} now): if `split` divides it differently, these samples include training samples"
     )
 

@@ -489,7 +489,7 @@ class TrainingLoop:
     def mend_folder(self) -> None:
         """Create the run directory again if somebody removed it, so that the weights can be saved."""
         if (removed := self.folder.recreate()) is not None:
-            message = f"{removed} was removed during the training; it is created again"
+            message = f"{removed} was removed during the run; it is created again"
             self.emit("warning", message=message, step=self.progress.step)
 
     def _not_finite(self, error: NonFiniteLoss, pending: PendingStep | None) -> RunError:

@@ -233,7 +233,7 @@ def _assign(checkpoint: CheckpointFile, name: str, compiler: Compiler, layout: S
     mismatched += [state for state in checkpoint.states if state not in types]
     if mismatched:
         raise InputError(
-            f"{name} belongs to a different net or solver", expected=f"the {len(types)} states of this training",
+            f"{name} belongs to a different net or solver", expected=f"the {len(types)} states of this training file",
             got=f"missing, unknown or of another shape: {listing(mismatched, 10)}",
         )  # fmt: skip
     for state in types:

@@ -245,7 +245,7 @@ def _run_stages(
     """Run or continue a training with stages in a run directory. Raises the errors of `run`."""
     if resume not in (True, False, AUTO):
         raise InputError(
-            "a training with stages cannot start from a checkpoint", expected="--resume, or --weights FILE",
+            "a run with stages cannot start from a checkpoint", expected="--resume, or --weights FILE",
             got=f"--resume {resume}", location=spec.where("stages", key=True),
         )  # fmt: skip
     with open_session(spec) as session, ExitStack() as stack:
@@ -603,7 +603,7 @@ def _unreached_schedules(loop: TrainingLoop) -> Iterator[str]:
     for schedule in loop.schedules.values():
         if left := ", ".join(schedule.beyond(loop.total)):
             location = schedule.where()
-            yield f"{f'{location}: ' if location else ''}the {loop.total:,} steps of the training never reach {left}"
+            yield f"{f'{location}: ' if location else ''}the {loop.total:,} steps of the run never reach {left}"
 
 
 def _not_loaded(compiler: Compiler, loaded: list[str], weights: str | Path) -> list[str]:

@@ -513,7 +513,7 @@ def test_the_script_notes_what_the_training_did_not_learn(netspec, rows):
     notes = predict("run", "new.csv").unknown
     assert len(notes) == 2
     assert "such as 'Oslo'" in notes[0]
-    assert notes[1] == "2 texts have no token that the training learned: row 2, row 4"
+    assert notes[1] == "2 texts have no token of the vocabulary: row 2, row 4"
     assert script_notes("new.csv")[1:] == [f"note: {line}" for line in (*notes[0].split("; "), notes[1])]
 
 
@@ -713,7 +713,7 @@ def test_the_script_computes_tokens_of_texts(netspec, texts, tokenizer, padding)
     assert len({line.split(": ")[1].split()[0] for line in class_lines("file", texts)}) == 2
     Path("new.txt").write_text("☃ ☂")
     Path("empty.txt").write_text("")
-    notes = [f"note: 1 text has no token that the training learned: {name}" for name in ("new.txt", "empty.txt")]
+    notes = [f"note: 1 text has no token of the vocabulary: {name}" for name in ("new.txt", "empty.txt")]
     expected = {WORDS: notes, CHARACTERS: notes[1:], PAIRS: notes[1:]}[tokenizer]
     assert script_notes("new.txt", "empty.txt") == expected
     assert len(predict("run", ["new.txt", "empty.txt"]).unknown) == bool(expected)
@@ -798,7 +798,7 @@ def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, tmp_path,
     mae = json.loads(Path("run/log.jsonl").read_text().splitlines()[-1])["test"]["in_units"]["mae"]
     assert f" {mae:.4f} |" in card
     rows = lines[:6]
-    note = "note: steps in `day` are unlike those of the training, the first before row 7"
+    note = "note: steps in `day` differ from the training data, the first before row 7"
     Path("new.csv").write_text("\n".join(["shop,day,price,sold", *rows, lines[30]]) + "\n")
     assert script_notes("new.csv") == [note]
     Path("new.csv").write_text("\n".join(["shop,day,price,sold", *rows[::-1]]) + "\n")
@@ -815,7 +815,7 @@ def test_the_script_of_a_forecast_knows_the_days_of_the_week_without_rows(netspe
     Path("new.csv").write_text("\n".join(["day,price,sold", *rows[:12]]) + "\n")
     assert script_notes("new.csv") == []
     Path("new.csv").write_text("\n".join(["day,price,sold", *rows[:7], *rows[8:12]]) + "\n")
-    assert script_notes("new.csv") == ["note: steps in `day` are unlike those of the training, the first before row 8"]
+    assert script_notes("new.csv") == ["note: steps in `day` differ from the training data, the first before row 8"]
 
 
 def test_the_script_reads_times_and_dates_of_parquet_files(netspec, tmp_path, monkeypatch):
@@ -841,9 +841,7 @@ def test_the_script_reads_times_and_dates_of_parquet_files(netspec, tmp_path, mo
     Path("new.csv").write_text("\n".join([head, *rows[:6][::-1]]) + "\n")
     assert script_error("new.csv") == f"error: new.csv: row 2 is earlier than the row before: sort by {name}"
     Path("new.csv").write_text("\n".join([head, *rows[:6], rows[20]]) + "\n")
-    assert script_notes("new.csv") == [
-        f"note: steps in `{name}` are unlike those of the training, the first before row 7"
-    ]
+    assert script_notes("new.csv") == [f"note: steps in `{name}` differ from the training data, the first before row 7"]
 
 
 @pytest.mark.parametrize("group", ["", ", group: shop"], ids=["one", "series"])

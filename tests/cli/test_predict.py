@@ -108,7 +108,7 @@ def test_images_are_prepared_as_in_the_training(netspec, tmp_path, monkeypatch, 
     assert missing.count("no such file or folder: no") == 2
     assert "hint: to predict a text, use standard input" in netspec("predict", "run", "--input", "a good film").err
     other = netspec("predict", "run", "--input", "train.yaml", "--output", "no.npz").err
-    assert "train.yaml cannot be read: the training reads images" in other
+    assert "train.yaml cannot be read: the net was trained on images" in other
 
 
 def rescaled(trained: Path, netspec: Any) -> None:
@@ -420,7 +420,7 @@ def test_files_of_another_kind_are_named(netspec, gray_photos):
         Path(name).write_text("1,2")
     result = netspec("predict", "run", "--input", "photos", "rows.csv", "notes.txt")
     assert result.status == 2
-    assert "error: rows.csv cannot be read: the training reads images" in result.err
+    assert "error: rows.csv cannot be read: the net was trained on images" in result.err
     assert "error: notes.txt cannot be read" in result.err
     assert "photos cannot" not in result.err
 
@@ -629,12 +629,12 @@ def test_values_that_the_training_did_not_learn_are_noted(netspec, tmp_path, mon
     Path("cars.csv").write_text("km,built,city,price\n1,2,Bonn,3\n2,3,Rome,4\n")
     Path("new.csv").write_text("km,built,city\n1,2,Atlantis\n3,4,Rome\n5,6,\n7,8,Atlantis\n9,8,Lemuria\n")
     assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
-    note = "3 rows of `city` have values that the training did not learn, such as 'Atlantis'"
+    note = "3 rows of `city` have values that the training data does not have, such as 'Atlantis'"
     result = netspec("predict", "run", "--input", "new.csv", "--json")
     assert (result.status, len(result.lines)) == (0, 5)
     assert f"note: {note}\n" in result.err
     assert f"note: new.csv: {note}\n" in netspec("predict", "run", "--input", "cars.csv", "new.csv").err
     assert "learn" not in netspec("predict", "run", "--input", "cars.csv").err
     assert netspec_package.predict("run", [{"km": 1, "built": 2, "city": "Ur"}]).unknown == (
-        "1 row of `city` has values that the training did not learn, such as 'Ur'",
+        "1 row of `city` has values that the training data does not have, such as 'Ur'",
     )

@@ -81,7 +81,7 @@ def test_another_rate_is_an_error_or_resampled(folder):
     assert list(error.value.rows) == [0]
     assert problems_of(error, folder) == (
         "error: sound ./words/no/x.wave has the wrong sampling rate\n"
-        "  expected: 8,000 samples a second, as in the training\n"
+        "  expected: 8,000 samples a second, as in the training data\n"
         "  got: 44,100\n"
         "  hint: `resample: true` brings every sound to that rate"
     )

@@ -85,11 +85,11 @@ def test_rows_in_the_wrong_order_are_refused(run: str) -> None:
 def test_steps_unlike_those_of_the_training_are_reported(run: str) -> None:
     gap, _ = predicted(run, [10, 11, 12, 13, 20, 21]).time_notes
     assert gap == (
-        "1 step in `day` is unlike those of the training (1 day), the first before row 5 (14.01.2026 to 21.01.2026): "
+        "1 step in `day` differs from the training data (1 day), the first before row 5 (14.01.2026 to 21.01.2026): "
         "predictions treat these rows as neighbors"
     )
-    assert predicted(run, [10, 12, 14, 16]).time_notes[0].startswith("3 steps in `day` are unlike those")
-    assert predicted(run, [10, 10, 11, 12, 13]).time_notes[0].startswith("1 step in `day` is unlike those")
+    assert predicted(run, [10, 12, 14, 16]).time_notes[0].startswith("3 steps in `day` differ from the")
+    assert predicted(run, [10, 10, 11, 12, 13]).time_notes[0].startswith("1 step in `day` differs from the")
 
 
 MONDAY = 4
@@ -105,7 +105,7 @@ def test_days_of_the_week_without_rows_are_no_unusual_steps(run: str) -> None:
     wednesday = WORKDAYS[7]
     gap, _ = predicted("workdays", [day for day in WORKDAYS[:10] if day != wednesday]).time_notes
     assert gap == (
-        "1 step in `day` is unlike those of the training (1 day, not counting Saturdays and Sundays), the first before "
+        "1 step in `day` differs from the training data (1 day, not counting Saturdays and Sundays), the first before "
         "row 8 (13.01.2026 to 15.01.2026): predictions treat these rows as neighbors"
     )
     saturday, _ = predicted("workdays", sorted([*WORKDAYS[:10], MONDAY + 5])).time_notes

@@ -241,7 +241,7 @@ def test_a_tail_of_keras_without_a_counterpart_is_cut_off(tmp_path: Path) -> Non
     np.testing.assert_array_equal(actual.arrays["dense/kernel"], weights["dense"]["kernel:0"])
     assert not actual.train
     assert "the loss 'mse' is left out: it reads `mine`" in actual.notes
-    assert "the training is left out: the net was cut" in actual.notes
+    assert "the training file is left out: the net was cut" in actual.notes
 
 
 def test_models_within_a_model_of_keras_are_cut_at_by_their_names(tmp_path: Path) -> None:

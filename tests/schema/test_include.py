@@ -172,7 +172,7 @@ def test_forbidden_paths(put):
 def test_a_training_takes_no_layers(put):
     put(net="layers: [Flatten]\n", a="blocks: {one: {layers: [Flatten]}}\n")
     Path("train.yaml").write_text(TRAIN.replace("net: net.yaml", "net: net.yaml\ninclude: a.yaml"), encoding="utf-8")
-    with pytest.raises(SpecError, match="a training has no `blocks`, and takes none from a file"):
+    with pytest.raises(SpecError, match="a training file has no `blocks`, and includes none"):
         load_train("train.yaml")
 
 

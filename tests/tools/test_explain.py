@@ -77,7 +77,7 @@ def test_mistakes_are_explained(images: Path, capsys: pytest.CaptureFixture[str]
     assert main(["explain", "run", "--input", "photos", "--output", "x.png"]) == 2
     assert "photos is not a file" in capsys.readouterr().err
     assert main(["explain", "run"]) == 2
-    assert "only a training on a table has columns to rank" in capsys.readouterr().err
+    assert "only a net trained on a table has columns to rank" in capsys.readouterr().err
 
 
 TEXTS = """\
@@ -225,7 +225,7 @@ def test_rows_that_changed_since_the_training_are_a_warning(
     Path("rows.csv").write_text("\n".join(["size,color,noise,answer", *lines, *lines]) + "\n")
     for words in commands:
         assert main(words) == 0
-        assert "warning: the data changed since the training (10 test samples then, 20 now)" in capsys.readouterr().err
+        assert "warning: the data has changed since the run (10 test samples then, 20 now)" in capsys.readouterr().err
 
 
 def test_the_columns_of_a_row_contribute_to_its_class(
@@ -248,7 +248,7 @@ def test_the_columns_of_a_row_contribute_to_its_class(
     assert first.split()[0] == "size"
     Path("new.csv").write_text("size,color,noise\n-2,pink,0.5\n2,red,0.5\n")
     assert main(["explain", "run", "--input", "new.csv", "--row", "1"]) == 0
-    note = "note: 1 row of `color` has values that the training did not learn, such as 'pink'\n"
+    note = "note: 1 row of `color` has values that the training data does not have, such as 'pink'\n"
     assert note in capsys.readouterr().err
     frame = pa.table({"size": [0.0, 2.0], "color": ["red", "red"], "noise": [0.5, 0.5]})
     assert netspec.explain_row("run", frame, split="train").row == 2

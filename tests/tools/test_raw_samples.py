@@ -124,13 +124,13 @@ def test_texts_without_known_words_are_noted(text_run: Path, text_table_run: Pat
     texts = [{"text": "nice"}, {"text": "fine day"}, {"text": ""}]
     for run in (text_run, text_table_run):
         assert netspec.predict(run, texts, batch_size=2).unknown == (
-            "2 texts have no token that the training learned: row 2, row 3",
+            "2 texts have no token of the vocabulary: row 2, row 3",
         )
         assert netspec.predict(run, texts[:1]).unknown == ()
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(name)
     assert netspec.predict(text_run, tmp_path).unknown == (
-        f"2 texts have no token that the training learned: {tmp_path / 'a.txt'}, {tmp_path / 'b.txt'}",
+        f"2 texts have no token of the vocabulary: {tmp_path / 'a.txt'}, {tmp_path / 'b.txt'}",
     )
 
 
@@ -335,7 +335,10 @@ def test_files_of_texts_are_predicted_by_a_net_that_learned_the_texts_of_a_table
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
-        ([Image.new("RGB", (4, 4))], "not what the training reads\n  expected: paths, rows by column, or a data frame"),
+        (
+            [Image.new("RGB", (4, 4))],
+            "kind that the net was trained on\n  expected: paths, rows by column, or a data frame",
+        ),
         (
             [{"size": 1, "color": "red"}, {"size": [1], "color": {}}],
             """error: row 2: `size` is not a single value

@@ -176,7 +176,7 @@ def test_a_launcher_that_survives_its_worker_is_an_error(
     launcher, *workers = sleepers
     training: Any = SimpleNamespace(kills=[None], _workers=2, _random=np.random.default_rng(0))
     started = [launcher.pid, *(worker.pid for worker in workers)]
-    with pytest.raises(RunError, match="the training did not end after one of its workers was killed"):
+    with pytest.raises(RunError, match="the run did not end after one of its workers was killed"):
         verify_resume._KilledTraining._kill(training, launcher, started, SimpleNamespace())  # type: ignore[arg-type]
 
 

@@ -227,7 +227,7 @@ def write_twice(spec: dict[str, Any]) -> None:
         (swap_source, "only nets that read one source text and `previous` generate texts"),
         (read_later_tokens, "the decoder reads later tokens of `previous`"),
         (learn_probabilities, "the loss of `logits` reads probabilities"),
-        (write_twice, "the training has several columns with `decoder_input`"),
+        (write_twice, "the training data has several columns with `decoder_input`"),
     ],
 )
 def test_other_nets_are_refused(run: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:

@@ -209,7 +209,7 @@ def test_a_metric_without_a_direction_needs_a_mode(spec: Make) -> None:
 def test_a_monitor_that_does_not_exist_is_refused(spec: Make) -> None:
     with pytest.raises(InputError, match=r"no loss or metric `acuracy`[\s\S]*did you mean `accuracy`"):
         load_train(spec(monitor="acuracy"))
-    with pytest.raises(InputError, match="`early_stopping` needs evaluations during the training"):
+    with pytest.raises(InputError, match="`early_stopping` needs evaluations during training"):
         load_train(spec(early_stopping={}, test_every=0))
 
 

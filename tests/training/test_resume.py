@@ -158,7 +158,7 @@ def test_a_removed_run_directory_is_created_again(spec: Make, tmp_path: Path, re
 
     run = netspec.train(spec(max_steps=20, checkpoint_every=0), run_dir=tmp_path / "run", listeners=[remove])
     (warning,) = [warning_event["message"] for warning_event in log_events if warning_event["event"] == "warning"]
-    assert warning.startswith(f"{tmp_path / removed} was removed during the training")
+    assert warning.startswith(f"{tmp_path / removed} was removed during the run")
     assert read_weights(run.last_weights).meta["step"] == 20
     assert json.loads(run.log.read_text().splitlines()[-1])["event"] == "done"
     assert netspec.train(run.run_dir / "spec.yaml", resume=True).steps == 20

@@ -451,8 +451,8 @@ def test_a_schedule_longer_than_the_training_is_reported(spec, tmp_path):
     netspec.train(train_spec, run_dir=tmp_path / "run", listeners=[log_events.append])
     warnings = [event["message"] for event in log_events if event["event"] == "warning"]
     assert [message.split(": ")[1] for message in warnings] == [
-        "the 6 steps of the training never reach part 3, from step 7",
-        "the 6 steps of the training never reach the end of a warm-up of 7 steps",
+        "the 6 steps of the run never reach part 3, from step 7",
+        "the 6 steps of the run never reach the end of a warm-up of 7 steps",
     ]
 
 

@@ -182,7 +182,7 @@ def test_rows_of_another_table_are_prepared_as_in_the_training(work: Path, capsy
 def test_a_folder_among_tables_is_an_error(work: Path) -> None:
     netspec.train("train.yaml", train={"max_steps": 1}, run_dir=work / "run")
     (work / "more").mkdir()
-    with pytest.raises(InputError, match="more is a folder, and the training reads tables"):
+    with pytest.raises(InputError, match="more is a folder, but the net was trained on tables"):
         netspec.predict(work / "run", [work / "train.csv", work / "more"])
 
 
@@ -193,7 +193,7 @@ def test_a_net_without_a_table_predicts_from_arrays_only(work: Path, capsys: pyt
     (work / "train.yaml").write_text(json.dumps(spec))
     (work / "rows.csv").write_text("1,2\n")
     assert predict("rows.csv") == 2
-    assert "rows.csv cannot replace the data of the training, whose source is `npz`" in capsys.readouterr().err
+    assert "rows.csv cannot replace the training data, whose source is `npz`" in capsys.readouterr().err
 
 
 def test_skipped_rows_are_counted_in_the_log(work: Path) -> None:

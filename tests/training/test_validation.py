@@ -260,7 +260,7 @@ def test_a_test_warns_if_the_divided_data_has_changed(
     assert main(["test", str(run.run_dir), "--json"]) == 0
     output = capsys.readouterr()
     change = (
-        "the data changed since the training (10 test samples then, 15 now): if `split` divides it differently, "
+        "the data has changed since the run (10 test samples then, 15 now): if `split` divides it differently, "
         "these samples include training samples"
     )
     assert f"warning: {change}\n" in output.err

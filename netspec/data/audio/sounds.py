@@ -29,7 +29,7 @@ class SoundFiles(ListedFiles["Array"]):
         if sound.rate != self._rate and not self._resample:
             raise InputError(
                 f"sound {name} has the wrong sampling rate",
-                expected=f"{self._rate:,} samples a second, as in the training",
+                expected=f"{self._rate:,} samples a second, as in the training data",
                 got=f"{sound.rate:,}",
                 hint=SettingHint(
                     "`resample: true` brings every sound to that rate",

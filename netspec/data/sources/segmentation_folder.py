@@ -94,7 +94,7 @@ class SegmentationFolder(ImageFileSource):
         if self.images == self.masks and not self.mask_suffix:
             raise problem(
                 "images and masks are in the same folder", field="masks",
-                expected="`mask_suffix`, which tells masks from images",
+                expected="`mask_suffix`, which distinguishes masks from images",
             )  # fmt: skip
         return self
 

@@ -81,7 +81,7 @@ class MadeField(Spec):
 class Synthetic(Source):
     """Synthetic samples with any fields, to try or time a spec, or to see whether a net learns at all.
 
-    Each sample depends only on the seed of the training and its index. Without a `task` the fields are independent.
+    Each sample depends only on `train.seed` and its index. Without a `task` the fields are independent.
     `classification`: each class of the label (the field with `classes` and no `shape`) has its own pattern in every
     other field, to which noise is added. `regression`: the last field is a linear map of all others, the same for all
     samples, plus noise. `spirals`: a field of shape [2] and a label; each class is an arm of a spiral.

@@ -140,7 +140,7 @@ class RowTimes:
         number = "1 step" if len(unusual) == 1 else f"{len(unusual):,} steps"
         trained = " to ".join(dict.fromkeys(map(self._step_text, (usual.shortest, usual.longest))))
         return (
-            f"{number} in `{self.column}` {'is' if len(unusual) == 1 else 'are'} unlike those of the training "
+            f"{number} in `{self.column}` {'differs' if len(unusual) == 1 else 'differ'} from the training data "
             f"({trained}{usual.days_off}), the first before row {row + 1} ({self.text(row - 1)} to {self.text(row)}): "
             "predictions treat these rows as neighbors"
         )

@@ -155,7 +155,7 @@ class TableSource(Source):
         """Raise a problem if windows would mix training samples with held-out ones, or have no order."""
         if self.hold_out is not None and self.hold_out.time is None and self.hold_out.group is None:
             raise problem(
-                "windows of consecutive rows cannot be divided at random", field="split",
+                "windows of consecutive rows cannot be split at random", field="split",
                 expected="`time` with the column of the time, or `group` with that of the series",
             )  # fmt: skip
 

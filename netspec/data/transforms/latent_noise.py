@@ -43,7 +43,7 @@ class LatentNoise(Transform):
         if self.field in fields:
             raise InputError(
                 Problem(f"the samples already have a field `{self.field}`", self.where("field"), "field",
-                        expected="another name", got=str(fields[self.field]))
+                        expected="a different name", got=str(fields[self.field]))
             )  # fmt: skip
         return {**fields, self.field: FieldType(self.shape, "float32")}
 

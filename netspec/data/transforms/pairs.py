@@ -59,7 +59,7 @@ class Pairs(Transform):
             if new in fields or (name == "similar" and new == self.partner):
                 problems.append(
                     Problem(
-                        f"the samples already have a field `{new}`", self.where(name), name, expected="another name"
+                        f"the samples already have a field `{new}`", self.where(name), name, expected="a different name"
                     )
                 )
         if problems:

@@ -35,7 +35,7 @@ class Trilu(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         self.check(x.rank >= 2, "a triangle needs matrices", expected="2 axes or more", got=x)
-        require_precomputable(prod(x.shape[-2:]), "elements of a matrix")  # `decompose` lists the kept elements
+        require_precomputable(prod(x.shape[-2:]), "elements in the matrix")  # `decompose` lists the kept elements
         return x
 
     def forward(self, xp: Xp, x: Array) -> Array:

@@ -137,7 +137,7 @@ class RotaryEmbedding(PositionLayer):
     max_wavelength: float = Field(default=10000, gt=0)
     """The longest wavelength, divided by 2π."""
     scaling_factor: float = Field(default=1.0, gt=0)
-    """Factor on all wavelengths, for sequences longer than those of the training."""
+    """Factor on all wavelengths, for sequences longer than those in the training data."""
     sequence_axis: int = 1
     """The axis of positions."""
     feature_axis: int = -1

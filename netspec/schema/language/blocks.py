@@ -52,7 +52,7 @@ def _params(value: dict[str, Any]) -> dict[str, Any]:
         if name in CALL_FIELDS:
             raise problem(
                 f"a parameter cannot be called `{name}`, which is a field of every call", field=name,
-                expected="another name",
+                expected="a different name",
             )  # fmt: skip
         if not is_variable(name):
             raise problem(

@@ -101,7 +101,7 @@ class Expander:
                     "a lowercase letter, then letters, digits, _ and -",
                 )
                 if layer != name or layer in LAYERS:
-                    message, expected = f"{message}: that is the layer {layer}", "another name"
+                    message, expected = f"{message}: that is the layer {layer}", "a different name"
                 self._add(message, self._blocks.key_at[name], f"{self.path}blocks.{name}", expected=expected)
 
     def _add(self, message: str, location: Location, path: str, **facts: Any) -> None:
@@ -252,7 +252,7 @@ class Expander:
             message = f"`{local}` is the name of an input"
         first = names.calls.get(local)
         at, notes = entry.value_at.get("name", location), () if first is None else (f"the first is at {first}",)
-        self._add(message, at, f"{context.path}.name", expected="another name", notes=notes)
+        self._add(message, at, f"{context.path}.name", expected="a different name", notes=notes)
         names.mark_incomplete()
         return True
 

@@ -83,7 +83,7 @@ class Expression(Formula):
 
     functions = FUNCTIONS
     example = "${width * 2}"
-    grammar = "numbers, texts, variables, + - * / // % **, comparisons, and/or/not, a if b else c, a[0], a in b"
+    grammar = "numbers, strings, variables, + - * / // % **, comparisons, and/or/not, a if b else c, a[0], a in b"
     too_deep = "give parts of it names in `vars`"
 
     def names(self) -> set[str]:
@@ -159,7 +159,7 @@ class Expression(Formula):
         value = self._plain(node, value)
         if isinstance(value, (bool, str)):
             kind = "text" if isinstance(value, str) else "a boolean"
-            raise self.fail(node, f"`{sign}` needs numbers, and this is {kind}: {_shown(value)}")
+            raise self.fail(node, f"`{sign}` needs numbers, but this is {kind}: {_shown(value)}")
         return value
 
     def comparison(self, node: ast.Compare, signs: Sequence[str], values: Sequence[Value]) -> bool:

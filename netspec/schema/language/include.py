@@ -202,7 +202,7 @@ class Includes:
             self.problems += problems_of(error, tree, PartSpec)
         strange = [key for key in tree if key in _DEFINITIONS and key not in self.sections]
         for key in strange:
-            self._add(f"a training has no `{key}`, and takes none from a file", tree.key_at[key], expected="`vars`")
+            self._add(f"a training file has no `{key}`, and includes none", tree.key_at[key], expected="`vars`")
 
     def _merge(self, part: Map, document: _Document, sections: tuple[str, ...]) -> None:
         """Add the definitions of a file that are missing. Variables of the including file take precedence."""

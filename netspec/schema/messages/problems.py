@@ -207,7 +207,7 @@ def _expression_hint(error: ErrorDetails, hint: str | None) -> str | None:
     if error["type"] == "int_type" and isinstance(value, float):
         return "use `//` or `int(…)` for an integer"
     if error["type"] in ("int_type", "float_type") and isinstance(value, str):
-        return "the result is text if there is anything besides one `${…}`"
+        return "the result is a number only if the value is a single `${…}`"
     return hint
 
 

@@ -170,9 +170,9 @@ class DataSpec(Spec):
     train: AnySource
     """Samples to train on."""
     validation: AnySource | None = None
-    """Samples to evaluate on during the training: best weights, early stopping and plateau schedules depend on them."""
+    """Samples to evaluate on during training: best weights, early stopping and plateau schedules depend on them."""
     test: AnySource | None = None
-    """Samples to evaluate on at the end of the training; without `validation`, also during the training."""
+    """Samples to evaluate on after training; without `validation`, also during training."""
     evaluate: dict[SetName, AnySource] = Field(default_factory=dict)
     """Further sets of samples by name, as in `{night: {source: …}}`. They are evaluated whenever `validation` is, or
     `test` if `validation` is absent, and have no effect unless a `monitor` names one of their values, such as

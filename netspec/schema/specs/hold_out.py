@@ -38,7 +38,7 @@ class HoldOut(Spec):
     }
 
     validation: Share | None = None
-    """Share of the samples to evaluate on during the training."""
+    """Share of the samples to evaluate on during training."""
     test: Share | None = None
     """Share of the samples to evaluate on at the end."""
     folds: Annotated[int, Field(ge=2)] | None = None

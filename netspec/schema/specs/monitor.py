@@ -78,7 +78,7 @@ def without_evaluations(training: Any, subject: str, spec: Spec) -> Iterator[Pro
     has_data = training.data.monitored in training.data.splits()
     if not has_data or training.train.test_every == 0:
         yield Problem(
-            f"{subject} needs evaluations during the training", spec.where(),
+            f"{subject} needs evaluations during training", spec.where(),
             expected="`data.validation` or `data.test`, and `train.test_every` above 0",
             got="neither" if not has_data else "`test_every: 0`",
         )  # fmt: skip

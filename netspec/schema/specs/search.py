@@ -157,7 +157,7 @@ class SearchSpec(Spec):
             for other in value.when:
                 if other not in above:
                     yield Problem(
-                        f"`{other}` is not searched above `{name}`", value.where("when", other, key=True),
+                        f"`fields` has no `{other}` above `{name}`", value.where("when", other, key=True),
                         f"fields.{name}.when.{other}",
                         expected=f"one of {listing(above)}" if above else "no `when` for the first field",
                         hint=did_you_mean(other, above),

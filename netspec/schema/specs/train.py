@@ -250,7 +250,7 @@ class TrainSpec(Spec):
     name: Name | None = None
     """Name of the run. By default the name of the net."""
     description: str = ""
-    """Purpose of the training, in free text."""
+    """Purpose of the run, in free text."""
     vars: dict[str, Variable] = Field(default_factory=dict)
     """Values for `${…}` expressions: numbers, texts, lists and mappings of these."""
     include: Include = Field(default=(), exclude=True)
@@ -264,7 +264,7 @@ class TrainSpec(Spec):
     train: LoopSpec
     """The training loop: its length, its intervals, precision, memory and the seed."""
     stages: list[StageSpec] = Field(default_factory=list)
-    """Parts of the training, one after the other, each with its own length, frozen layers and learning rates. By
+    """Parts of the run, one after the other, each with its own length, frozen layers and learning rates. By
     default the training has one part."""
     init_from: InitFromSpec | None = None
     """Weights to start from. By default the initializers of the layers set them."""

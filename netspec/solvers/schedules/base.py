@@ -39,7 +39,7 @@ class ScheduleSpec(Spec):
         "T_0": "`T_0` is PyTorch's name: use `first_decay_steps`",
         "T_mult": "`T_mult` is PyTorch's name: use `t_mul`",
         "max_lr": "`max_lr` is PyTorch's name: use `peak`",
-        "total_steps": "use `decay_steps`, by default the length of the training",
+        "total_steps": "use `decay_steps`, by default the length of the run",
         "schedules": "use `parts`: `[{steps: …, schedule: …}, …]`",
         "min_delta": "`min_delta` is Keras's name: use `threshold`",
         "min_lr": "use `min`",

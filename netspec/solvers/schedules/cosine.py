@@ -21,7 +21,7 @@ class CosineDecay(InitialSchedule):
 
     type: Literal["CosineDecay"] = "CosineDecay"
     decay_steps: Steps | None = None
-    """Number of steps until the minimum. By default the length of the training."""
+    """Number of steps until the minimum. By default the length of the run."""
     alpha: float = Field(default=0.0, ge=0, le=1)
     """Minimum as a share of `initial`."""
     samples: ClassVar = ({"initial": 0.1}, {"initial": 0.1, "decay_steps": 6, "alpha": 0.1})

@@ -30,7 +30,7 @@ class OneCycle(ScheduleSpec):
     end: Rate | None = None
     """Learning rate of the last step. By default the initial rate divided by `final_div_factor`."""
     decay_steps: Annotated[int, Field(ge=2)] | None = None
-    """Length of the cycle in steps, after which the rate stays constant. By default the length of the training."""
+    """Length of the cycle in steps, after which the rate stays constant. By default the length of the run."""
     pct_start: float = Field(default=0.3, gt=0, lt=1)
     """Share of the cycle during which the rate rises."""
     anneal_strategy: Literal["cos", "linear"] = "cos"
@@ -147,7 +147,7 @@ class WarmupStableDecay(ScheduleSpec):
     warmup_steps: int = Field(default=0, ge=0)
     """Number of steps of the rise from 0."""
     decay_steps: Steps | None = None
-    """Number of steps of the fall at the end of the training. By default a fifth of the training."""
+    """Number of steps of the fall at the end of the run. By default a fifth of the run."""
     shape: Literal["linear", "cosine", "sqrt"] = "linear"
     """Shape of the fall."""
     end: float = Field(default=0.0, ge=0, le=1)

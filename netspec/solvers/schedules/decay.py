@@ -22,7 +22,7 @@ class ExponentialDecay(InitialSchedule):
     decay_rate: float = Field(gt=0, le=1)
     """Factor on the rate over `decay_steps` steps."""
     decay_steps: Steps | None = None
-    """Number of steps over which the rate is multiplied by `decay_rate`. By default the length of the training."""
+    """Number of steps over which the rate is multiplied by `decay_rate`. By default the length of the run."""
     staircase: bool = False
     """Whether the rate changes only at every `decay_steps`-th step."""
     samples: ClassVar = (
@@ -74,7 +74,7 @@ class PolynomialDecay(InitialSchedule):
 
     type: Literal["PolynomialDecay"] = "PolynomialDecay"
     decay_steps: Steps | None = None
-    """Number of steps until the rate is `end`. By default the length of the training."""
+    """Number of steps until the rate is `end`. By default the length of the run."""
     end: float = Field(default=1e-4, ge=0)
     """The last learning rate."""
     power: float = Field(default=1.0, gt=0)

@@ -17,15 +17,15 @@ class SchedulePart(Spec):
     """A schedule and its length, as part of a sequence."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
-        "length": "use `steps`, or `share` for a share of the training",
-        "epochs": "use `steps`, or `share` for a share of the training",
+        "length": "use `steps`, or `share` for a share of the run",
+        "epochs": "use `steps`, or `share` for a share of the run",
         "learning_rate": "use `schedule`",
     }
 
     steps: Steps | None = None
     """Length in steps. Alternatively set `share`."""
     share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Length as a share of the training, such as 0.1. The last part needs no length: it takes the remaining steps."""
+    """Length as a share of the run, such as 0.1. The last part needs no length: it takes the remaining steps."""
     schedule: InnerSchedule
     """The schedule, or a number. Its steps are counted from the start of the part, and its length is the part's."""
 
@@ -39,7 +39,7 @@ class Sequence(ScheduleSpec):
     """lr(t) = the rate of the part that contains t, with t counted from the start of the part
 
     A list in place of a schedule means this schedule: `[{steps: 500, schedule: 0.1}, {schedule: {type: CosineDecay,
-    initial: 0.1}}]`. The last part continues until the end of the training. PyTorch's SequentialLR.
+    initial: 0.1}}]`. The last part continues until the end of the run. PyTorch's SequentialLR.
     """
 
     type: Literal["Sequence"] = "Sequence"
@@ -78,7 +78,7 @@ class Sequence(ScheduleSpec):
         shares = sum(part.share or 0.0 for part in self.parts)
         if shares > 1 + 1e-9:
             raise problem(
-                "the parts are longer than the training", field="parts",
+                "the parts are longer than the run", field="parts",
                 expected="a sum of `share` of at most 1", got=f"{shares:g}",
             )  # fmt: skip
         return self

@@ -16,7 +16,7 @@ from netspec.solvers.schedules.constant import InnerSchedule
 class Warmup(ScheduleSpec):
     """lr(t) = initial + (then(0) - initial) · t / steps for t < steps, and then(t - steps) after that
 
-    The steps of `then` are counted from the end of the warm-up, and its length is the rest of the training. Goyal et
+    The steps of `then` are counted from the end of the warm-up, and its length is the rest of the run. Goyal et
     al. 2017, "Accurate, Large Minibatch SGD", arXiv:1706.02677, section 2.2.
     """
 

@@ -309,7 +309,7 @@ def _define_note_unknown_texts() -> Iterator[str]:
     yield "    if unknown:"
     yield '        have = "text has" if len(unknown) == 1 else "texts have"'
     yield '        shown = ", ".join(unknown[:3]) + f" and {len(unknown) - 3:,} more" * (len(unknown) > 3)'
-    yield '        reason = f"no token that the training learned: {shown}"'
+    yield '        reason = f"no token of the vocabulary: {shown}"'
     yield '        print(f"note: {len(unknown):,} {have} {reason}", file=sys.stderr)'
 
 

@@ -269,7 +269,7 @@ class ScriptTable:
         return [encoding.column for encoding in self._of(CategoricalEncoding) if encoding.is_open]
 
     def _note_unknown(self) -> Iterator[str]:
-        """Yield the lines that report values and texts that the training did not learn, as `netspec predict` does."""
+        """Yield the lines that report values that the training data does not have, as `netspec predict` does."""
         if columns := self.open_categories:
             yield f"for column in {columns!r}:"
             rows = "[rows[number] for number in kept]" if self.dropping else "rows"
@@ -310,7 +310,7 @@ class ScriptTable:
         yield f"        if not {shortest!r} <= step <= {longest!r}:"
         yield "            unusual.append(number + 1)"
         yield "    if unusual:"
-        yield '        reason = f"steps in `{column}` are unlike those of the training"'
+        yield '        reason = f"steps in `{column}` differ from the training data"'
         yield '        print(f"note: {reason}, the first before row {unusual[0]}", file=sys.stderr)'
 
     def _make_windows(self, length: int) -> Iterator[str]:
@@ -402,14 +402,14 @@ def _define_read_categories(closed: Sequence[str]) -> Iterator[str]:
 
 
 def _define_note_unknown_categories() -> Iterator[str]:
-    """Yield the lines of a function that reports the categories of a column that the training did not learn."""
+    """Yield the lines of a function that reports the categories of a column that the training data does not have."""
     yield "def note_unknown_categories(rows, column):"
     yield "    known = {*categories[column]}"
     yield "    cells = [row[column] for row in rows if row[column] not in known and not is_missing(row, column)]"
     yield "    if cells:"
     yield '        have = "row of `{}` has" if len(cells) == 1 else "rows of `{}` have"'
     yield "        example = max(dict.fromkeys(cells), key=Counter(cells).get)"
-    yield '        reason = f"values that the training did not learn, such as {example!r}"'
+    yield '        reason = f"values that the training data does not have, such as {example!r}"'
     yield '        print(f"note: {len(cells):,} {have.format(column)} {reason}", file=sys.stderr)'
 
 

@@ -90,7 +90,7 @@ class Explanation:
     data_change: str | None = None
     """Sentence that says how the rows whose values replace others differ from those at the time of the training."""
     notes: tuple[str, ...] = ()
-    """Sentences about the table of the row: values that the training did not learn, and columns that are missing."""
+    """Sentences about the table of the row: unknown values, and columns that are missing."""
 
 
 @dataclass(frozen=True)
@@ -357,7 +357,7 @@ def _check_kind(spec: TrainSpec, kind: str, plural: str, example: str) -> None:
     split = inference_split(spec)
     got = kind if kind == "table" and isinstance(split, TableSource) else sample_kind(split)
     if got != kind:
-        raise InputError(f"the training reads no {plural}", expected=f"a source such as `{example}`", got=got)
+        raise InputError(f"the net was not trained on {plural}", expected=f"a source such as `{example}`", got=got)
 
 
 def explained_kind(source: Source, path: str | Path, weights: str | Path | None = None) -> str:
@@ -457,7 +457,7 @@ def _table_rows(spec: TrainSpec, model: Model, split: str | None) -> _Background
         ranges, scales = loader.column_ranges, loader.unit_scales
         if not ranges:
             raise InputError(
-                "only a training on a table has columns to rank", expected="a source with columns, such as `csv`",
+                "only a net trained on a table has columns to rank", expected="a source with columns, such as `csv`",
                 hint="to explain the prediction for a sample, name its file: --input FILE",
             )  # fmt: skip
         samples = 0

@@ -170,7 +170,7 @@ class TextModel:
         tokenizer = model.tokenizer
         if tokenizer is None:
             raise InputError(
-                "the weights have no tokenizer", expected="weights of a training on text, which has a `tokenizer`"
+                "the weights have no tokenizer", expected="weights of a net trained on text, which has a `tokenizer`"
             )
         self.generator, self._prompt_tokenizer, self._tokenizer = LanguageModelGenerator(model), tokenizer, tokenizer
 

@@ -45,7 +45,7 @@ class AnsweredBatch:
     notes: InputNotes = field(default_factory=InputNotes)
     """Notes about the table or the files of the samples, in the first batch of these."""
     unknown_texts: tuple[str, ...] = ()
-    """The samples whose texts have no token that the training learned: `reviews/1.txt` or `row 3`."""
+    """The samples whose texts have no token of the vocabulary: `reviews/1.txt` or `row 3`."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of files around these samples that were left out, one for each."""
     texts: Mapping[str, Column] = field(default_factory=dict)

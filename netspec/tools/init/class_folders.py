@@ -221,7 +221,7 @@ def split_entry(path: Path, samples: int, *, stratify: str | None = None, files:
         return []
     hints = []
     for column in () if files is None else files.groups:
-        reason = f"the test is more realistic if no {column} is also in the training"
+        reason = f"the test is more realistic if no {column} is also in the training data"
         hints += comment(f"In place of `stratify`, consider `group: {column}`: {reason}.", 4)
     return [*hints, *entry("split", *hold_out(samples, stratify=stratify, parts=missing), 4)]
 

@@ -181,7 +181,7 @@ def hold_out(
 ) -> tuple[dict[str, Any], str]:
     """Return the division of N samples, and the reason for it."""
     share = 0.1 if samples >= 50_000 else 0.15 if samples >= 2_000 else 0.2
-    purposes = {"validation": "to watch during the training", "test": "for the final test"}
+    purposes = {"validation": "to watch during training", "test": "for the final test"}
     split: dict[str, Any] = dict.fromkeys(parts, share)
     why = " and ".join(f"{share:.0%} {purposes[part]}" for part in parts)
     if stratify is None:

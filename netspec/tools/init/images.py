@@ -265,7 +265,7 @@ def _preparation(trunk: Trunk | None) -> list[tuple[dict[str, Any], str]]:
     if trunk is None:
         return [({"type": "Rescaling", "scale": 1 / 255}, "pixels are 0 to 255")]
     why = (
-        "as in the training of the trunk"
+        "as for the trunk"
         if trunk.preparation_known
         else (
             "a guess: the trunk does not say how its images were prepared. Others are common: "

@@ -244,7 +244,7 @@ def _train(path: Path, corpus: Corpus, folder: Path, net: str, length: int, spac
         *(entry("stride", stride, "windows overlap by half, so that more tokens have context", 4)
           if stride < length else []),
         *entry("split", {"validation": HELD_OUT, "test": HELD_OUT},
-               f"of the end of each file: {share} to watch during the training, {share} for the final test", 4),
+               f"of the end of each file: {share} to watch during training, {share} for the final test", 4),
         *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
     ]  # fmt: skip
     patience = patient_epochs(windows, BATCH, 3)

@@ -45,7 +45,7 @@ INTRODUCTIONS: Mapping[str, str] = {
     "cell": "Cells are values of `cell` in the layer RNN. They compute one step of a sequence.",
     "solver": "A solver is the value of `solver` in a training file: the update rule and its learning rate. "
     "[Solvers and schedules](../guide/solvers.md) compares them.",
-    "schedule": "Schedules are values of `learning_rate`, and of other fields that may change during a training.",
+    "schedule": "Schedules are values of `learning_rate`, and of other fields that may change during a run.",
     "strategy": "A strategy is the value of `parallel` in a training file: how several workers train together. "
     "[Several workers](../guide/workers.md) compares them.",
     "callback": "Callbacks are the entries of `callbacks` in a training file. They run between steps.",

@@ -162,7 +162,7 @@ def _compute(
     else:
         timing = attempt("timing", "timing a step", lambda: timings.time(run, device=device))
         if name is None:
-            reason = "the training has no test or validation data"
+            reason = "the run has no test or validation data"
             attempt.missing.update(dict.fromkeys(("evaluation", "worst"), reason))
         else:
             evaluation = attempt(

@@ -160,7 +160,7 @@ def _assign(path: str | Path, capsule: CapsuleFile, compiler: Compiler) -> None:
          != getattr(types.get(name), "shape", ())}
     )  # fmt: skip
     if wrong:
-        raise InputError(f"{path} does not fit its own spec", expected="the states of the training", got=wrong[0])
+        raise InputError(f"{path} does not fit its own spec", expected="the states of the run", got=wrong[0])
     for name, array in capsule.states.items():
         compiler.states.assign(name, array)
 

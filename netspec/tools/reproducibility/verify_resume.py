@@ -104,7 +104,7 @@ def verify_resume(
     with tempfile.TemporaryDirectory(prefix="netspec-") as folder:
         straight = Path(folder) / "straight"
         train_in_subprocess(
-            training_command(spec, changes, straight, workers, options), "the training without interruptions"
+            training_command(spec, changes, straight, workers, options), "the run without interruptions"
         )
         killed = _KilledTraining(spec, changes, options, workers, straight, Path(folder), np.random.default_rng(seed))
         while len(killed.kills) < kills:
@@ -120,7 +120,7 @@ def _check_strategy(training: TrainSpec, workers: int) -> None:
     strategy = training.parallel
     if workers > 1 and isinstance(strategy, Strategy) and not strategy.reproducible:
         raise InputError(
-            f"a training by {strategy.strategy} can't be verified: each run computes different weights",
+            f"a run with {strategy.strategy} can't be verified: each run computes different weights",
             location=strategy.where(), expected="a strategy whose runs can be repeated",
             hint="verify another one: `parallel={strategy: all_reduce}`",
         )  # fmt: skip
@@ -170,7 +170,7 @@ class _KilledTraining:
         self.comparisons.append(compare_runs_bitwise(self._straight, run))
         self._rounds_without_kill = 0 if len(self.kills) > before else self._rounds_without_kill + 1
         if self._rounds_without_kill == MAX_ROUNDS_WITHOUT_KILL:
-            raise RunError("the training ends before it can be killed", hint="train more steps: `--steps`")
+            raise RunError("the run ends before it can be killed", hint="train more steps: `--steps`")
 
     def _moments(self, kills: int) -> Iterator[tuple[int, float]]:
         """Yield moments of the straight training in their order: a step, and seconds after its first event."""
@@ -205,7 +205,7 @@ class _KilledTraining:
                     process.wait()
             if process.returncode:
                 errors.seek(0)
-                description = f"the training that resumed after {len(self.kills)} kills"
+                description = f"the run that resumed after {len(self.kills)} kills"
                 raise training_failure(description, errors.read().decode(errors="replace"))
         return False
 
@@ -221,7 +221,7 @@ class _KilledTraining:
             process.wait(TIMEOUT_AFTER_KILL)  # the launcher of several workers ends the others
         except subprocess.TimeoutExpired:
             raise RunError(
-                "the training did not end after one of its workers was killed",
+                "the run did not end after one of its workers was killed",
                 expected=f"that the launcher ends all workers within {TIMEOUT_AFTER_KILL:g} s",
             ) from None
         log.update()

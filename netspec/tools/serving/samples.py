@@ -57,7 +57,7 @@ class PreparedBody(NamedTuple):
     windows: list[Window | None]
     """The part of each image that the net sees, in pixels; empty for other samples."""
     notes: list[str]
-    """Sentences about values and texts that the training did not learn."""
+    """Sentences about values and texts that the training data does not have."""
 
 
 class _Files(NamedTuple):

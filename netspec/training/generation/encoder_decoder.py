@@ -53,7 +53,7 @@ class EncoderDecoderGenerator(TokenGenerator):
         columns = decoder_columns(training)
         if len(columns) != 1:
             raise InputError(
-                "the training has several columns with `decoder_input`", expected="one such column",
+                "the training data has several columns with `decoder_input`", expected="one such column",
                 got=listing([f"`{name}`" for name in columns]),
             )  # fmt: skip
         ((target, target_spec),) = columns.items()
@@ -117,14 +117,16 @@ class EncoderDecoderGenerator(TokenGenerator):
                 "the prompt is too long", expected=f"at most {self.source_length} tokens", got=f"{len(prompt):,}"
             )
         if set(prompt) <= set(self.source_tokenizer.reserved):
-            raise InputError("the vocabulary has no token of the prompt", expected="a text like those of the training")
+            raise InputError(
+                "the vocabulary has no token of the prompt", expected="a text like those of the training data"
+            )
 
 
 def _tokenizer_of(column: str, learned: Mapping[str, Any]) -> Tokenizer:
     """Return the tokenizer of a column. Raises `InputError` if the weights are those of other columns."""
     if TOKENIZER not in learned.get(column, {}):
         raise InputError(
-            f"the weights have no vocabulary of the column `{column}`", expected="weights of this training",
+            f"the weights have no vocabulary of the column `{column}`", expected="weights of this training file",
             got=f"those of {listing([f'`{name}`' for name in learned])}",
             hint="train again after a change of the columns",
         )  # fmt: skip

@@ -81,7 +81,7 @@ class PredictedBatch:
     notes: InputNotes = field(default_factory=InputNotes)
     """Notes about the table or the files of the samples, in the first batch of these."""
     unknown_texts: Sequence[int] = ()
-    """Indices in the batch of the samples whose texts have no token that the training learned."""
+    """Indices in the batch of the samples whose texts have no token of the vocabulary."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of the files between the previous batch and the next one that were left out, one for each."""
 
@@ -273,7 +273,7 @@ class FilePreparation:
         return {names[text]: tokens for text, tokens in self._reserved_tokens.items() if text in names}
 
     def unknown_texts(self, batch: Batch) -> list[int]:
-        """Return the indices of the samples of a batch whose texts have no token that the training learned."""
+        """Return the indices of the samples of a batch whose texts have no token of the vocabulary."""
         unknown = np.zeros(len(batch), bool)
         for name, reserved in self._text_inputs.items():
             if name in batch.inputs:
@@ -336,10 +336,10 @@ def describe_unread_keys(keys: Sequence[str]) -> str:
 
 
 def describe_unknown_texts(texts: Sequence[str]) -> str:
-    """Return a sentence about samples whose texts have no token that the training learned."""
+    """Return a sentence about samples whose texts have no token of the vocabulary."""
     have = "has" if len(texts) == 1 else "have"
     shown = ", ".join(texts[:3]) + and_more(len(texts) - 3)
-    return f"{counted(len(texts), 'text')} {have} no token that the training learned: {shown}"
+    return f"{counted(len(texts), 'text')} {have} no token of the vocabulary: {shown}"
 
 
 def _unread_files(source: Source, paths: Sequence[Path]) -> str:
@@ -383,7 +383,7 @@ def _sources(split: Source, paths: Sequence[Path], inputs: Sequence[str]) -> Ite
     if isinstance(split, TableSource) and (folders := [path for path in paths if path.is_dir()]):
         raise InputError([
             Problem(
-                f"{folder} is a folder, and the training reads tables", expected="files",
+                f"{folder} is a folder, but the net was trained on tables", expected="files",
                 hint=f"a pattern names several: '{folder}/*{split.file_suffix() or '.csv'}'",
             )
             for folder in folders
@@ -400,9 +400,9 @@ def _wrong_kind_problems(split: Source, paths: Sequence[Path]) -> Iterator[Probl
     kind = split.file_kind() if isinstance(split, FileSource) else IMAGES if sample_kind(split) == "image" else None
     if kind is None:
         yield Problem(
-            f"{listing([str(path) for path in paths], 3)} cannot replace the data of the training, whose source is "
+            f"{listing([str(path) for path in paths], 3)} cannot replace the training data, whose source is "
             f"`{getattr(split, SOURCES.tag)}`",
-            expected="an .npz file with the net's inputs; or files of the kind that the training reads: images, "
+            expected="an .npz file with the net's inputs; or files of the kind that the net was trained on: images, "
             "sounds, texts or a table",
         )
         return
@@ -412,7 +412,7 @@ def _wrong_kind_problems(split: Source, paths: Sequence[Path]) -> Iterator[Probl
         if kind is TEXTS:
             expected += "; or a table (CSV, Parquet) with a column `text`"
         if path.exists():
-            yield Problem(f"{path} cannot be read: the training reads {kind.name}s", expected=expected)
+            yield Problem(f"{path} cannot be read: the net was trained on {kind.name}s", expected=expected)
         else:
             hint = 'texts are rows: [{"text": "…"}]' if kind is TEXTS else None
             yield Problem(f'no such file or folder: "{path}"', expected=expected, hint=hint)

@@ -130,7 +130,7 @@ def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]
             )  # fmt: skip
         else:
             raise InputError(
-                "the samples are not what the training reads", expected=_expected(kind),
+                "the samples are not of the kind that the net was trained on", expected=_expected(kind),
                 got=f"{type(samples).__name__} of {type(items[0]).__name__}",
             )  # fmt: skip
 

@@ -384,7 +384,7 @@ def test_texts_without_known_words_are_noted(serve, text_run, text_table_run):
         assert "notes" not in client.post("/predict", ["nice day", "awful"])[1]
         status, answer = client.post("/predict", ["nice", "fine day", "awful", ""])
         assert (status, len(answer["answers"])) == (200, 4)
-        assert answer["notes"] == ["2 texts have no token that the training learned: text 2, text 4"]
+        assert answer["notes"] == ["2 texts have no token of the vocabulary: text 2, text 4"]
 
 
 def test_other_keys_of_a_text_are_noted(serve, text_run, text_table_run):
@@ -398,7 +398,7 @@ def test_other_keys_of_a_text_are_noted(serve, text_run, text_table_run):
 def test_unknown_categories_are_noted(fruit):
     rows = [{"size": 9, "color": "blue"}, {"size": 9, "color": None}, {"size": 9, "color": "red"}]
     assert fruit.post("/predict", rows)[1]["notes"] == [
-        "1 row of `color` has values that the training did not learn, such as 'blue'"
+        "1 row of `color` has values that the training data does not have, such as 'blue'"
     ]
 
 
@@ -658,7 +658,7 @@ def test_notes_about_rows_of_a_time_series(serve, tmp_path):
     rows = [{"sales": 1.25, "shop": "west", "temperature": 3}] * 3 + [{"sales": 1.25, "shop": "west"}]
     assert serve(run).post("/predict", rows)[1]["notes"] == [
         "keys that rows do not have count as null: `temperature` is missing in row 4",
-        "4 rows of `shop` have values that the training did not learn, such as 'west'",
+        "4 rows of `shop` have values that the training data does not have, such as 'west'",
     ]
 
 

@@ -77,7 +77,7 @@ class Categorical(ColumnSpec):
         asks = "missing" if self.missing == "unknown" else asks
         if asks and self.unknown == "error":
             raise problem(
-                f"`{asks}` makes categories unknown, which `unknown: error` forbids",
+                f"`{asks}` makes categories unknown, but `unknown: error` refuses them",
                 field=asks,
                 expected="`unknown: index`",
             )

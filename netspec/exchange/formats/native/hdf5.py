@@ -148,7 +148,7 @@ def read_checkpoint(path: str | Path) -> CheckpointFile:
     if content.kind != "checkpoint":
         raise InputError(
             f"{path} is a {content.kind} file, not a checkpoint", expected=CHECKPOINT,
-            got=f"{content.kind}: no progress of a training",
+            got=f"{content.kind}: no progress of a run",
             hint="to start a new run from weights, pass them as `--weights`",
         )  # fmt: skip
     return _checkpoint(path, content)

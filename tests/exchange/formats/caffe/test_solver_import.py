@@ -111,7 +111,7 @@ def test_of_several_tests_the_first_is_taken(tmp_path):
         'test_state { stage: "some" } test_state { stage: "all" }'
     )
     result = imported(tmp_path, solver, small=net)
-    assert "only the first of the tests some, all is imported: a training has one test split" in result.notes
+    assert "only the first of the tests some, all is imported: a training file has one test split" in result.notes
 
 
 def test_the_run_is_called_as_its_snapshots(tmp_path):

@@ -113,7 +113,7 @@ def test_averages_along_other_axes_stand_for_the_same_second_moments() -> None:
 
 def test_a_solver_that_keras_lacks_is_left_out() -> None:
     imported, model = notes(IMAGES, {"type": "LARS"})
-    assert imported == ["the training is left out: LARS is not written as an optimizer of Keras"]
+    assert imported == ["the training configuration is left out: Keras has no optimizer like LARS"]
     assert (model.compiled, model.optimizer) == ({}, [])
 
 
@@ -153,7 +153,8 @@ def test_losses_that_keras_computes_differently_are_noted(net: dict[str, Any], m
     imported, model = notes(net, {"type": "SGD"})
     assert message in imported
     assert bool(model.compiled) == (
-        "the training is left out: a Keras model cannot be compiled with any of its losses" not in imported
+        "the training configuration is left out: a Keras model cannot be compiled with any of its losses"
+        not in imported
     )
 
 

@@ -129,11 +129,11 @@ GUESSED_STEPS = 10_000
 
 WITHOUT_COUNTERPART = {
     "average_loss": "the log has the loss of each step",
-    "debug_info": "`netspec plan` and the log describe a training",
+    "debug_info": "`netspec plan` and the log describe a run",
     "snapshot_diff": "checkpoints do not contain gradients",
     "test_compute_loss": "evaluations always contain the losses",
     "layer_wise_reduce": "a training file does not specify how gradients are reduced",
-    "weights": "give them to the training: `netspec train train.yaml --weights FILE`",
+    "weights": "pass them to `netspec train`: `netspec train train.yaml --weights FILE`",
 }
 """Fields without a counterpart, and why none is needed."""
 

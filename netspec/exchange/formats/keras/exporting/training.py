@@ -146,11 +146,11 @@ def write_training(exportable: Exportable, writer: KerasWriter) -> None:
         return
     solver: Any = exportable.train.solver
     if solver.type not in FIELDS:
-        writer.note(f"the training is left out: {solver.type} is not written as an optimizer of Keras")
+        writer.note(f"the training configuration is left out: Keras has no optimizer like {solver.type}")
         return
     compared = losses_and_metrics(writer)
     if not compared:
-        writer.note("the training is left out: a Keras model cannot be compiled with any of its losses")
+        writer.note("the training configuration is left out: a Keras model cannot be compiled with any of its losses")
         return
     rate = _learning_rate(exportable.train, exportable.step, writer)
     writer.model.compiled = {
