@@ -33,7 +33,7 @@ def describe_unknown(values: Mapping[str, Mapping[str, int]]) -> str:
     """Return which columns have which values that the training data does not have, and in how many rows."""
     return "; ".join(
         f"{counted(count := sum(rows.values()), 'row')} of `{name}` {'has' if count == 1 else 'have'} values that the "
-        f"training did not learn, such as {max(rows, key=lambda value: rows[value])!r}"
+        f"training data does not have, such as {max(rows, key=lambda value: rows[value])!r}"
         for name, rows in values.items()
     )
 
