@@ -20,7 +20,7 @@ app = command_app("List, show, copy and verify the models that netspec ships.")
 app.info.epilog = examples("netspec zoo list", "netspec zoo copy lenet_mnist my_lenet")
 
 Model: TypeAlias = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Select a model that `netspec zoo list` lists, or the folder of a copy.")
+    str, typer.Argument(metavar="MODEL", help="Select a model of `netspec zoo list`, or a folder with a copy.")
 ]
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a model that `netspec zoo list` lists.")]
 
