@@ -139,14 +139,14 @@ def zoo_model_or_copy(name: str) -> ZooModel:
     Raises `InputError` if there is neither.
     """
     folder = Path(name)
-    if not folder.is_dir() or (not (folder / CARD).is_file() and name in {model.name for model in zoo()}):
-        return zoo_model(name)
-    if not (folder / CARD).is_file():
+    if (folder / CARD).is_file():
+        return ZooModel(str(folder), folder)
+    if folder.is_dir() and name not in {model.name for model in zoo()}:
         raise InputError(
             f"{folder} has no {CARD} with the facts about its model", expected="a copy of a model of the zoo",
             hint="`netspec zoo copy` writes one; for other nets: `netspec check`, `netspec plan` and `netspec test`",
         )  # fmt: skip
-    return ZooModel(str(folder), folder)
+    return zoo_model(name)
 
 
 def measured_flops_per_second() -> float:

@@ -375,13 +375,16 @@ def test_foreign_weights_get_class_names_from_the_training_folder_or_the_spec(ne
     Path("photos/ant/4.png").rename("photos/cat/4.png")
     number, notes = predicted()
     assert number == ("ant", "bee").index(name)
-    assert f"{gray_photos / 'photos'} has another number of class folders than the net has classes: add" in notes
+    assert (
+        f"since the number of class folders in {gray_photos / 'photos'} is not the net's number of classes: set"
+        in notes
+    )
     Path("photos/cat/4.png").rename("photos/ant/4.png")
     Path("photos/cat").rmdir()
     Path("photos").rename("elsewhere")
     number, notes = predicted()
     assert number == ("ant", "bee").index(name)
-    assert f"note: classes are numbers, since the training folder {gray_photos / 'photos'} does not exist: add" in notes
+    assert f"note: classes are numbers, since the training folder {gray_photos / 'photos'} does not exist: set" in notes
     assert predicted("data.train.path=elsewhere") == (name, "")
     assert predicted("data.train.classes=[x ant, x bee]") == (f"x {name}", "")
 

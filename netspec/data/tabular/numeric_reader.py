@@ -149,8 +149,8 @@ class NumericColumn(Column):
         declaration_hint = None
         if self.setting.learned is None:  # the training split, whose columns can be declared otherwise
             declaration_hint = (
-                "the line looks like names of columns: skip it with `skip_lines: 1`"
-                if _letters(text) == _letters(self.name)
+                "this line looks like the names of the columns: skip one more line with `skip_lines`"
+                if _letters(text) and _letters(text) == _letters(self.name)
                 else f"leave columns of text out, or declare what they hold: `columns: {{{self.name}: categorical, …}}`"
             )
         faults.add(

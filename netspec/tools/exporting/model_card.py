@@ -142,10 +142,11 @@ def _models_of_script(
 ) -> list[Path]:
     """Return the files of the model that the script runs: the exported model, or the net of one step, written here."""
     if generation is not None and generation.step_net is not None:
-        (batch, *_), *_ = report.inputs.values()
+        batch = next(iter(report.inputs.values()))[0]
         size = batch if isinstance(batch, int) else None
         path = folder / STEP_MODEL
-        report = write_step_model(generation.step_net, path, batch=size, opset=report.opset, tolerance=tolerance)
+        step_report = write_step_model(generation.step_net, path, batch=size, opset=report.opset, tolerance=tolerance)
+        return list(filter(None, [step_report.path, step_report.data]))
     return list(filter(None, [report.path, report.data]))
 
 
@@ -374,11 +375,13 @@ def _about_steps(report: ExportReport, net: StepNet) -> Iterator[str]:
     """Yield what the model of one step takes and returns."""
     yield f"It runs `{STEP_MODEL}`, which reads one token at a time, with the weights of `{report.path.name}`:"
     token = ", ".join(f"`{name}` [{dims[0]}, 1]" for name, dims in report.inputs.items())
-    yield f"it takes the token {token} and the states before it, which begin with zeros, and returns the scores"
+    if not net.replaced_states:
+        yield f"it takes the token {token}, and returns the logits `{net.output}` of the next token."
+        return
+    yield f"it takes the token {token} and the states before it, which begin with zeros, and returns the logits"
     yield f"`{net.output}` of the next token and the new states."
-    if net.replaced_states:
-        pairs = [f"`{before}` → `{after}`" for before, after in net.replaced_states.items()]
-        yield f"States: {', '.join(pairs)}."
+    pairs = [f"`{before}` → `{after}`" for before, after in net.replaced_states.items()]
+    yield f"States: {', '.join(pairs)}."
 
 
 def _quoted(text: str) -> str:

@@ -569,8 +569,9 @@ def _printed(output: ScriptOutput, row: str, label: str, *, several: bool, whole
         case "value":
             shown = [f'print(f"{label}:", *{values}.ravel())']
             fields = f'"prediction": {values}.squeeze().astype(str).astype(float).tolist()'
-    yield f"{added}{{{fields}}}"
-    yield "if not as_json:"
+    yield "if as_json:"
+    yield f"    {added}{{{fields}}}"
+    yield "else:"
     yield from (f"    {line}" for line in shown)
 
 

@@ -247,7 +247,7 @@ def predict_stream(
     else:
         answered = _answered(predicted, decoders, top, _rows_to_keep(spec, inputs) if keep else None)
     unapplied = () if transformed else unapplied_transforms(model, model.preprocessing.or_declared_in(spec))
-    unnamed = describe_unnamed_classes(spec, decoders) if isinstance(spec, TrainSpec) else ""
+    unnamed = describe_unnamed_classes(model, spec, decoders) if isinstance(spec, TrainSpec) else ""
     opened = model.compiler.device
     return PredictionStream(answered, tuple(unapplied), opened.remark, tuple(opened.warnings), unnamed)
 

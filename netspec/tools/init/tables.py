@@ -149,7 +149,7 @@ def _settle(result: TableSurvey, path: Path, label: ColumnSurvey) -> None:
             result.source[name] = value
             result.reasons[name], why = why, ""
     markers: dict[str, str] = {}
-    for column in result.columns:
+    for column in (column for column in result.columns if column.markers):
         others = [other for other in result.columns if other is not column]
         names = {
             cell.lower() for other in others for cell in other.counts if other is label or not is_usual_marker(cell)

@@ -66,7 +66,7 @@ class PredictionService:
         """The model's name in requests."""
         self.remarks: list[str] = []
         """Sentences for who starts the service: why classes have no names, or a model of text takes no prompts."""
-        if isinstance(spec, TrainSpec) and (unnamed := describe_unnamed_classes(spec, self._decoders)):
+        if isinstance(spec, TrainSpec) and (unnamed := describe_unnamed_classes(self._model, spec, self._decoders)):
             self.remarks.append(unnamed)
         self.metrics = ServiceMetrics()
         self._outputs: Arrays = {}

@@ -323,6 +323,8 @@ def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False)
     try:
         loaded = assign_arrays(compiler, weights.arrays, partial=partial, source=str(path))
     except InputError as error:
+        if partial:
+            raise
         problems = list(error.problems)
         last = min(len(problems), MAX_SHOWN) - 1  # the last one that is printed
         hints = filter(None, [problems[last].hint, changed_net_hint(compiler.spec, weights.net, str(path))])

@@ -89,8 +89,8 @@ class PredictedBatch:
 def recall_learned(model: Model, spec: TrainSpec) -> None:
     """Read from the training data what the model's weights do not record, such as the names of classes.
 
-    Weights of other programs record nothing; names of another number of classes than the net has scores are not
-    theirs. Raises `InputError` if samples of the training are needed and missing.
+    Weights of other programs record nothing. Class names are dropped if their number differs from the net's number of
+    classes. Raises `InputError` if training samples are needed and missing.
     """
     learned = learned_of(spec, model.compiler, model.preprocessing.learned)
     if model.preprocessing.learned is None:
@@ -103,17 +103,25 @@ def recall_learned(model: Model, spec: TrainSpec) -> None:
     model.preprocessing = replace(model.preprocessing, learned=learned)
 
 
-def describe_unnamed_classes(spec: TrainSpec, decoders: Mapping[str, Decoder]) -> str:
-    """Return why classes are numbers, if the folders that should have their names do not; or nothing."""
-    split = spec.data.train
+def describe_unnamed_classes(model: Model, spec: TrainSpec, decoders: Mapping[str, Decoder]) -> str:
+    """Return why classes are numbers, if the training folder should have their names but does not; or nothing.
+
+    Call it after `recall_learned`.
+    """
+    split, learned = spec.data.train, model.preprocessing.learned
     folder = split.class_folder() if isinstance(split, FileSource) else None
     named = all(decoder.classes or decoder.probabilities is None for decoder in decoders.values())
-    if named or folder is None:
+    if named or folder is None or (learned is not None and learned.classes):
         return ""
-    fault = "has another number of class folders than the net has classes" if folder.is_dir() else "does not exist"
+    if getattr(split, "classes", None):
+        reason = "`data.train.classes` does not have one name per class of the net"
+    elif folder.is_dir():
+        reason = f"the number of class folders in {folder} is not the net's number of classes"
+    else:
+        reason = f"the training folder {folder} does not exist"
     return (
-        f"classes are numbers, since the training folder {folder} {fault}: add data.train.path=FOLDER, with a "
-        f"folder per class, or their names in order: 'data.train.classes=[cat, dog]'"
+        f"classes are numbers, since {reason}: set data.train.path=FOLDER, with a folder per class, or list the names "
+        f"in order: 'data.train.classes=[cat, dog]'"
     )
 
 
@@ -161,7 +169,9 @@ class FilePreparation:
         self.split = inference_split(spec)
         self._written_split = next((name for name, split in spec.data if split is self.split), "train")
         """Name of the split in the training file; a held-out part is written as a field of `train`."""
-        self.learned = learned_of(spec, model.compiler, model.preprocessing.learned)
+        recall_learned(model, spec)
+        assert model.preprocessing.learned is not None
+        self.learned = model.preprocessing.learned
         """Class names, vocabularies and statistics of the training data."""
         inputs = input_fields(model.compiler, [ProgramKind.PREDICT])
         self._inputs = {name: described for name, described in inputs.items() if name not in excluded_inputs}

@@ -38,7 +38,7 @@ def as_texts(value: Any) -> Any:
     return [str(item) if isinstance(item, int) and not isinstance(item, bool) else item for item in value]
 
 
-Texts = Annotated[list[str], BeforeValidator(as_texts)]
+Texts = Annotated[list[str], BeforeValidator(as_texts, json_schema_input_type=list[str | int])]
 MissingNumber = Annotated[Literal["error", "mean", "median", "drop"] | float, BeforeValidator(_as_missing)]
 
 

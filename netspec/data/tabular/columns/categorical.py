@@ -45,7 +45,7 @@ class Categorical(ColumnSpec):
     type: Literal["categorical"] = "categorical"
     output_mode: Literal["one_hot", "int"] | None = None
     """The form of the result; by default `int` for the label, else `one_hot`."""
-    vocabulary: Annotated[ClassNames, BeforeValidator(as_texts)] | None = None
+    vocabulary: Annotated[ClassNames, BeforeValidator(as_texts, json_schema_input_type=list[str | int])] | None = None
     """The categories in the order of their indices; by default learned from the training split."""
     unknown: Literal["error", "index"] = "error"
     """Handling of names outside of the vocabulary: an error, or the index 0."""
