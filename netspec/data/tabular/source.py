@@ -56,14 +56,14 @@ def _as_column(value: Any) -> Any:
     return value
 
 
-def _as_list(value: Any) -> Any:
+def _refuse_mapping(value: Any) -> Any:
     """Refuse a mapping from columns, as pandas takes it."""
     if isinstance(value, dict):
         name = next(iter(value), "NAME")
         raise problem(
-            "`missing_values` of the source are those of all columns", expected="a list of texts",
+            "`missing_values` of the source applies to all columns", expected="a list of texts",
             got="a mapping from columns to texts",
-            hint=f"a column has its own list: `columns: {{{name}: {{type: numeric, missing_values: […]}}}}`",
+            hint=f"set it in the column: `columns: {{{name}: {{type: numeric, missing_values: […]}}}}`",
         )  # fmt: skip
     return value
 
@@ -88,7 +88,9 @@ class TableSource(Source):
     missing: MissingNumber = "error"
     """Handling of missing numbers in columns that do not define it: an error, the `mean` or `median` of the training
     split, or this number; or the row is left out (`drop`)."""
-    missing_values: Annotated[Texts, BeforeValidator(_as_list)] = Field(default_factory=lambda: list(MISSING_VALUES))
+    missing_values: Annotated[Texts, BeforeValidator(_refuse_mapping)] = Field(
+        default_factory=lambda: list(MISSING_VALUES)
+    )
     """Cells that mean a missing value, in addition to empty ones; case is ignored. A column can have further ones:
     `{age: {type: numeric, missing_values: [-1]}}`."""
     cache: Annotated[int, Field(ge=0)] = 512
