@@ -205,7 +205,7 @@ class CategoricalColumn(Column):
                 indices.setdefault(spelled, missing)
         width = self.width if self.vector else 0
         return CategoricalEncoding(
-            self.name, indices, names, default, width, self._spec.missing, self.texts_for_missing,
+            self.name, indices, names, default, width, self._spec.missing, self.missing_texts,
             is_open=bool(self._other),
         )  # fmt: skip
 

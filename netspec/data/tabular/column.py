@@ -121,7 +121,7 @@ class Column:
         return rows[is_missing], rows[~is_missing]
 
     @property
-    def texts_for_missing(self) -> tuple[str, ...]:
+    def missing_texts(self) -> tuple[str, ...]:
         """The texts that stand for a missing value, in lower case, in alphabetical order."""
         return tuple(sorted(self.setting.absent))
 

@@ -125,7 +125,7 @@ class DateColumn(Column):
         fills = tuple(self._learned["fill"]) if "fill" in self._learned else None
         return DateEncoding(
             self.name, tuple(parts), offsets, scales, self._spec.format, fills, self._spec.missing_indicator,
-            self._spec.missing, self.texts_for_missing,
+            self._spec.missing, self.missing_texts,
         )  # fmt: skip
 
     def _numbers(self, values: Array) -> Array:

@@ -279,7 +279,7 @@ class NumericColumn(Column):
         (offset,), (scale,) = (self._normalization.get(name, [default]) for name, default in NOT_NORMALIZED)
         return NumberEncoding(
             self.name, self._fill, offset, scale, self._spec.missing_indicator, self._format, self._is_boolean,
-            str(self._missing), self.texts_for_missing,
+            str(self._missing), self.missing_texts,
         )  # fmt: skip
 
 
