@@ -84,7 +84,7 @@ def check(
     batch = batch_or_open(batch_size)
     problems: list[Finding] = []
     warnings: list[Finding] = []
-    suspicions = problems if strict else warnings
+    warning_list = problems if strict else warnings  # `--strict` reports warnings as problems
     for file in dict.fromkeys(files):
         notes: list[str] = []
         try:
@@ -95,12 +95,12 @@ def check(
         except InputError as error:
             problems += [(file, problem) for problem in error.problems]
         else:
-            suspicions += [(file, problem) for problem in report.warnings]
+            warning_list += [(file, problem) for problem in report.warnings]
             if not as_json and not (strict and report.warnings):
                 print(f"OK: {file} ({_facts(report, export, has_notes=bool(notes))})")
             for result in _run_steps(file, overrides, device, quiet=as_json) if run else ():
                 problems += [(file, result.problem)] if result.problem is not None else []
-                suspicions += [(file, result.warning)] if result.warning is not None else []
+                warning_list += [(file, result.warning)] if result.warning is not None else []
         if notes:
             _print_notes(file, notes, as_json=as_json)
     return _report(problems, warnings, as_json=as_json)
