@@ -92,7 +92,7 @@ class Device:
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
-        """The backends in use. Their kernels are imported when this is first read: opening a device loads none."""
+        """Names of the backends in use; the first access imports their kernels."""
         names = tuple(name for name in self.usable_backends() if not (self.no_fast_rounding and rounds_more(name)))
         load_kernels(*names)
         return names

@@ -20,7 +20,7 @@ class Notices:
         self._passed: set[str] = set()
 
     def set_listener(self, listener: Callable[[str], object] | None) -> None:
-        """Call `listener` with each line; None: pass on nothing."""
+        """Call `listener` once with each different line; None: report nothing."""
         self._listener = listener
         self._passed.clear()
 
@@ -54,7 +54,7 @@ class WaitNotices(Notices):
         self._compiled_seconds = 0.0
 
     def set_listener(self, listener: Callable[[str], object] | None) -> None:
-        """Call `listener` with each line, from the start of the compilations; None: pass on nothing."""
+        """Call `listener` once with each different line, and count compilation time from 0; None: report nothing."""
         super().set_listener(listener)
         self._compiled_seconds = 0.0
 

@@ -1,7 +1,8 @@
 """Compile a generated module with numba to an object file with one function.
 
 numba compiles `run` to LLVM IR. A function of one argument, the entry point, is added; LLVM inlines `run` into it and
-optimizes the result. To optimize `run` before that too took a quarter of the time, and made no kernel faster.
+optimizes the result. `run` is not optimized on its own first: that took a quarter of the compile time, and made no
+kernel faster.
 
 The argument is an array of 64-bit words: `words[0]` and `words[1]` are the addresses of OpenMP's `omp_get_thread_num`
 and `omp_get_num_threads` (0 without OpenMP), `words[2]` is the number of units of work; the others are the arguments of
