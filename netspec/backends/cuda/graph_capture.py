@@ -88,7 +88,7 @@ class GraphExecutor(Executor):
         self._judge = self.flow.judge(bound.guard) if bound.guard is not None else None
         if world().size > 1:
             communicating_graphs.add(self)
-        self._captures = self.recording.records
+        self._captures = self.recording.can_capture
         self._warm = False  # the first run compiles and loads kernels
 
     def forget(self) -> None:
@@ -126,11 +126,11 @@ class GraphExecutor(Executor):
         If kernels write states that the flag cannot stop, wait for the guard first.
         """
         bound, flow, slot, recording = self.bound, self.flow, self._now, self.recording
-        if recording.unstopped or not recording.writes:
+        if recording.ignores_stop_flag or not recording.writes:
             flow.settle()
         flow.stream.wait_event(slot.arrived)
         slot.used = True
-        if recording.looks:
+        if recording.waits_for_guard:
             self._play("first", [slot.take, bound.before.run, self._tell])
             slot.judged.record(flow.stream)
             outcome = self._pending(slot, slot.judged)

@@ -236,12 +236,12 @@ def test_immediate_read_is_not_late(opened: Open) -> None:
     same(dict(compiler.states), weights)
 
 
-def test_kernels_that_write_states_unstopped_wait_for_the_loss(opened: Open) -> None:
+def test_kernels_that_ignore_the_stop_flag_wait_for_the_loss(opened: Open) -> None:
     expected, states = one_by_one(opened, 4)
     machine, compiler, program = opened(UpdatingDevice)
     graphs, why = compiler.device.notes(program.plan)
-    assert graphs == "two CUDA graphs, with a look at the loss between them"
-    assert why.endswith("x Fused write states, unstopped by the GPU")
+    assert graphs == "two CUDA graphs; the CPU checks the loss between them"
+    assert why.endswith("x Fused from writing states")
     assert steps(program, 4) == expected
     same(dict(compiler.states), states)
     assert (machine.recorded, machine.launched) == (4, 6), "two of each slot; the first step is called"
@@ -270,7 +270,7 @@ def test_array_code_is_called_op_by_op(opened: Open) -> None:
     machine, compiler, program = opened(ArrayCodeDevice, eager=(0, 1))
     (note,) = compiler.device.notes(program.plan)
     assert note.startswith("no CUDA graph, its kernels are called one by one: `fc1` (")
-    assert note.endswith("run array code")
+    assert note.endswith("run array-library code")
     assert steps(program, 3) == expected
     same(dict(compiler.states), states)
     assert machine.recorded == 0
