@@ -49,7 +49,7 @@ class BoxSelection(Spec):
 
 
 def box_selection(fields: object) -> BoxSelection | None:
-    """Return the fields of a layer that select boxes from its output: a detector's. None for those of other layers."""
+    """Return the fields of a detector's output layer, which select boxes; None for other layers."""
     return fields if isinstance(fields, BoxSelection) else None
 
 

@@ -70,7 +70,7 @@ class FailedCall:
     call: ProgramCall
     states: Mapping[str, Any]
     states_before_step: Mapping[str, Any] | None = None
-    """The states before the first call of its step; None if the training can only continue from `states`."""
+    """States before the first call of the step; None if the run continues from `states`."""
 
 
 class CallRecord:
@@ -79,8 +79,9 @@ class CallRecord:
     def __init__(
         self, compiler: Compiler, *, unknown_reason: str | None = None, processes_per_host: int = 1
     ) -> None:  # fmt: skip
-        """`unknown_reason`: why a call that left a state that is not finite can't be found; then no states are copied.
+        """`unknown_reason`: reason why the record can't find the call that made a state non-finite, if there is one.
 
+        If it is set, no states are copied.
         `processes_per_host` is the number of processes on this host that copy states.
         """
         self._compiler = compiler
