@@ -35,7 +35,7 @@ from netspec.training.inference.model import Parameters
 from netspec.training.preprocessing import PreprocessingRecord
 from netspec.training.progress import PendingStep, Progress
 from netspec.training.run_directory import RunDir
-from netspec.training.session import Session, StopVote, of_joint_workers
+from netspec.training.session import Session, StopVote, gather_joint
 from netspec.training.signals import Signals
 from netspec.training.stepper import PartialStep
 
@@ -498,7 +498,7 @@ class TrainingLoop:
         `pending` is the failed step; its progress is undone. If a state was not finite before it, an earlier step
         failed, and that one is undone. Collective if the workers share the step.
         """
-        state = next(filter(None, of_joint_workers(self.session, error.state)), None)
+        state = next(filter(None, gather_joint(self.session, error.state)), None)
         error = NonFiniteLoss(error.node, state, error.late)  # the other workers only saw what follows from the state
         failed = self.stepper.calls.failed_call(error)
         if state is not None:
@@ -524,7 +524,7 @@ class TrainingLoop:
             self.progress.part = PartialStep()
             for name, array in failed.states_before_step.items():
                 self.compiler.states.assign(name, array)
-        if not all(of_joint_workers(self.session, state is None or self._is_restored(failed, state))):
+        if not all(gather_joint(self.session, state is None or self._is_restored(failed, state))):
             self.stepper.changed = True
             return []
         if self.session.alone or (self.session.joint_steps and not self.progress.part.batches):
@@ -533,7 +533,7 @@ class TrainingLoop:
             with suppress(NetspecError, OSError, PeerFailure):
                 self._checkpoints.save_after_failure(self)
         path = self.folder.checkpoint(self.progress.step)
-        is_saved = of_joint_workers(self.session, path.is_file())[0]  # the root writes it
+        is_saved = gather_joint(self.session, path.is_file())[0]  # the root writes it
         return [f"the weights before this step are in {path}"] if is_saved else []
 
     def resume_position(self) -> tuple[int, int, int]:

@@ -414,8 +414,11 @@ class LocalSession:
 LOCAL: Session = LocalSession()
 
 
-def of_joint_workers(session: Session, value: Any) -> list[Any]:
-    """Return the values (JSON data) of all workers that share a step, in the order of ranks. Collective for them."""
+def gather_joint(session: Session, value: Any) -> list[Any]:
+    """Gather a JSON value from all workers that share a step, by rank; `[value]` if steps are not shared.
+
+    Collective if they are.
+    """
     return session.gather(value) if session.joint_steps else [value]
 
 

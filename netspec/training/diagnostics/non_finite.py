@@ -17,7 +17,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.training.diagnostics.call_record import FailedCall
 from netspec.training.diagnostics.capsule import SingleCall, on_one_worker, save_capsule
 from netspec.training.run_directory import RunDir
-from netspec.training.session import NonFiniteOrigin, Session, of_joint_workers
+from netspec.training.session import NonFiniteOrigin, Session, gather_joint
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,12 @@ class NonFiniteDiagnosis:
         `step` is the failed step, counted from 1; `unknown_reason` is why the failed call is not known. Collective if
         the workers share the step.
         """
-        is_known = any(of_joint_workers(self._session, failed is not None))
+        is_known = any(gather_joint(self._session, failed is not None))
         single = self._on_one_worker(failed) if is_known else None
         bad = None if single is None else self._bad_operation(single, error)
         origin = self._origin(error, failed, step, single, bad)
         advice = self._advice(single, bad) if single is not None and origin.is_own else None
-        of_workers = [own for own in of_joint_workers(self._session, advice) if own is not None]
+        of_workers = [own for own in gather_joint(self._session, advice) if own is not None]
         if of_workers:
             notes, hint = of_workers[0]
         else:
@@ -141,7 +141,7 @@ class NonFiniteDiagnosis:
 
         Collective if the workers share the step.
         """
-        if not any(of_joint_workers(self._session, bad is not None)):
+        if not any(gather_joint(self._session, bad is not None)):
             origin = device_origin(error, step, failed)
         elif bad is None or single is None:
             origin = NonFiniteOrigin("", None, is_known=False, is_own=False)
