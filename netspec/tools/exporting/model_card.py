@@ -100,7 +100,7 @@ def write_card(
     """Write the card, the script and the vocabularies of the model in a folder, and return their paths.
 
     `left_out` are the parts of the preprocessing that the model does not contain, a line each; `run` is the run
-    directory that the weights come from, whose results the card states. If the script runs a net of one step, its model
+    directory that the weights come from, whose results the card states. If the script runs a single-step net, its model
     is written too, and compared with `tolerance`.
     """
     graph = model.compiler.graph(ProgramKind.PREDICT, 1)
@@ -140,7 +140,7 @@ def write_card(
 def _models_of_script(
     folder: Path, report: ExportReport, generation: ScriptGeneration | None, tolerance: float | None
 ) -> list[Path]:
-    """Return the files of the model that the script runs: the exported model, or the net of one step, written here."""
+    """Return the files of the model that the script runs: the exported model, or the single-step net, written here."""
     if generation is not None and generation.step_net is not None:
         batch = next(iter(report.inputs.values()))[0]
         size = batch if isinstance(batch, int) else None
@@ -372,7 +372,7 @@ def _how_to_generate(report: ExportReport, libraries: Sequence[str], generation:
 
 
 def _about_steps(report: ExportReport, net: StepNet) -> Iterator[str]:
-    """Yield what the model of one step takes and returns."""
+    """Yield what the single-step net takes and returns."""
     yield f"It runs `{STEP_MODEL}`, which reads one token at a time, with the weights of `{report.path.name}`:"
     token = ", ".join(f"`{name}` [{dims[0]}, 1]" for name, dims in report.inputs.items())
     if not net.replaced_states:

@@ -58,7 +58,7 @@ class ScriptGeneration(ABC):
 
     @property
     def step_net(self) -> StepNet | None:
-        """The net of one step that the script runs in place of the net; None if it runs the net on windows."""
+        """The single-step net that the script runs in place of the net; None if it runs the net on windows."""
         return None
 
     @property
@@ -110,9 +110,9 @@ class ScriptLanguageModel(ScriptGeneration):
     is_probability: bool
     """Whether the output has probabilities, in place of logits."""
     kept: int | None
-    """Number of tokens that are kept when a window is full; None if the net of one step remembers all tokens."""
+    """Number of tokens that are kept when a window is full; None if the single-step net remembers all tokens."""
     unlimited_step_net: StepNet | None
-    """The net of one step that remembers all tokens; None if there is none."""
+    """The single-step net that remembers all tokens; None if there is none."""
     example_tokens: int
     """Number of tokens of the text of the example."""
 
@@ -131,7 +131,7 @@ class ScriptLanguageModel(ScriptGeneration):
 
     @property
     def step_net(self) -> StepNet | None:
-        """The net of one step that the script runs in place of the net; None if it runs the net on windows."""
+        """The single-step net that the script runs in place of the net; None if it runs the net on windows."""
         return self.unlimited_step_net
 
     def meaning(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The ONNX model of one step of a recurrent language model: it takes a token and states, and returns new states."""
+"""ONNX model of the single-step net: takes a token and the states of a recurrent language model, returns new states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEP_MODEL = "step.onnx"
 def write_step_model(
     net: StepNet, path: Path, *, batch: int | None, opset: int | None, tolerance: float | None
 ) -> ExportReport:
-    """Write the net of one step as an ONNX model, compared with the net in onnxruntime.
+    """Write the single-step net as an ONNX model, compared with the net in onnxruntime.
 
     Raises `InputError` if the net has no ONNX form, `RunError` if the results differ.
     """

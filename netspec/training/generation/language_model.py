@@ -169,7 +169,7 @@ class LanguageModelGenerator(TokenGenerator):
 
     @property
     def unlimited_step_net(self) -> StepNet | None:
-        """The net of one step whose states remember all tokens; None if only a number of tokens is remembered."""
+        """The single-step net whose states remember all tokens; None if only a number of tokens is remembered."""
         return self.net if isinstance(self.net, StepNet) and not self.net.has_end else None
 
     def read(self, prompt: Sequence[int]) -> Array:
@@ -315,7 +315,7 @@ class StepNet:
         self.restart()
 
     def _net(self, net: NetSpec, layers: Sequence[LayerLink]) -> NetSpec:
-        """Return the net of one step."""
+        """Return the single-step net."""
         inputs = {self._input: InputSpec(shape=(1,), dtype=self._dtype), POSITION: InputSpec(shape=(), dtype="int32")}
         outputs = [self.output]
         entries: list[LayerSpec] = []
@@ -417,7 +417,7 @@ def _states_of(layers: Sequence[LayerLink], steps: int) -> dict[str, StepStates]
 
 
 def _checked_step_net(model: Model, window: TokenWindow) -> StepNet | None:
-    """Return the net of one step if its logits for a random window are those of the full net."""
+    """Return the single-step net if its logits for a random window are those of the full net."""
     try:
         stepped = StepNet(model, window)
     except NetspecError:  # a layer that needs the full window
