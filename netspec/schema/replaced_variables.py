@@ -1,4 +1,4 @@
-"""Variables of a net's file whose values the file of a training replaces."""
+"""Variables of a net file that the training file replaces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netspec.schema.yaml.tree import Map
 
 
 def replaced_variables(spec: TrainSpec) -> Iterator[str]:
-    """Yield a sentence for each variable of the net's file that has another value in the training's file.
+    """Yield a sentence for each variable of the net file that has another value in the training file.
 
     Variables that overrides set, and values that are expressions, are left out.
     """
@@ -27,8 +27,8 @@ def replaced_variables(spec: TrainSpec) -> Iterator[str]:
         if replaced == own[name] or _is_expression(replaced) or _is_expression(own[name]):
             continue
         yield (
-            f"`vars.{name}` is {own[name]}, as in {replacing.file}:{replacing.line}, not {replaced}, as in "
-            f"{declared.file}:{declared.line}: variables of a training file replace those of its net"
+            f"`vars.{name}` is {own[name]} ({replacing.file}:{replacing.line}), not {replaced} "
+            f"({declared.file}:{declared.line}): variables of the training file replace those of the net file"
         )
 
 

@@ -100,8 +100,8 @@ def test_a_variable_of_the_net_that_the_training_file_replaces_is_noted(netspec,
     spec, text = work / "train.yaml", (work / "train.yaml").read_text()
     spec.write_text(text.replace("net: net.yaml\n", "net: net.yaml\nvars: {width: 6}\n"))
     note = (
-        "note: `vars.width` is 6, as in train.yaml:3, not 4, as in net.yaml:3: "
-        "variables of a training file replace those of its net\n"
+        "note: `vars.width` is 6 (train.yaml:3), not 4 (net.yaml:3): "
+        "variables of the training file replace those of the net file\n"
     )
     checked = netspec("check", "train.yaml", "--strict")
     assert (checked.status, checked.err) == (0, f"train.yaml: {note}")
