@@ -199,12 +199,15 @@ def test_weights_of_a_net_that_was_changed_since_name_the_change(netspec, traine
     assert "run/weights.h5: `hidden/kernel` has the wrong shape\n  expected: [3, 6]\n  got: [3, 4]\n" in result.err
     assert (
         "  hint: since run/weights.h5 was written, the net has changed: `layers.hidden.units` was 4 and is 6 "
-        "(net.yaml:8); undo that, or train again: `netspec train SPEC --weights run/weights.h5` starts a training of "
-        "the net with the arrays that fit\n"
+        "(net.yaml:8); undo that, or train again: `netspec train SPEC --weights run/weights.h5` trains this net, "
+        "starting from the arrays that fit\n"
     ) in result.err
     write_npz(trained / "foreign.npz", {"hidden/kernel": np.zeros((3, 4), np.float32)})
     foreign = predict(netspec, weights="foreign.npz")
-    assert "hint: foreign.npz is from a net with other layers or sizes; `netspec train SPEC --weights" in foreign.err
+    assert (
+        "hint: foreign.npz belongs to a net with different layers or sizes; `netspec train SPEC --weights"
+        in foreign.err
+    )
 
 
 def test_any_name_of_a_layer_will_do(tmp_path):

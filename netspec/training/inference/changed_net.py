@@ -16,10 +16,10 @@ MAX_CHANGES = 3
 
 def changed_net_hint(net: NetSpec, recorded: str, source: str) -> str:
     """Return the hint; `recorded` is the net in the weights file `source`, as YAML, or empty if it has none."""
-    command = f"`netspec train SPEC --weights {source}` starts a training of the net with the arrays that fit"
+    command = f"`netspec train SPEC --weights {source}` trains this net, starting from the arrays that fit"
     changes = _changes(net, recorded) if recorded else []
     if not changes:
-        return f"{source} is from a net with other layers or sizes; {command}"
+        return f"{source} belongs to a net with different layers or sizes; {command}"
     shown = "; ".join(changes[:MAX_CHANGES]) + and_more(len(changes) - MAX_CHANGES)
     return f"since {source} was written, the net has changed: {shown}; undo that, or train again: {command}"
 
@@ -31,13 +31,13 @@ def _changes(net: NetSpec, recorded: str) -> list[str]:
     except InputError:
         return []
     return [
-        _described(path, old, new, net.where(*path.split(".")))
+        _describe_change(path, old, new, net.where(*path.split(".")))
         for path, old, new in differences(plain(before), plain(net))
         if path.startswith(("layers.", "inputs."))
     ]
 
 
-def _described(path: str, old: Any, new: Any, where: Location | None) -> str:
+def _describe_change(path: str, old: Any, new: Any, where: Location | None) -> str:
     if old is MISSING or new is MISSING:
         return f"`{path}` is {'new' if old is MISSING else 'gone'}"
     at = "" if where is None or where.file.startswith("<") else f" ({where.file}:{where.line})"
