@@ -59,9 +59,9 @@ class ColumnSurvey:
     markers: Sequence[str] = ()
     """Texts among numbers or dates that are counted as missing."""
     undated: Sequence[str] = ()
-    """Cells that are not dates, if most are, but too many are not to count these as missing."""
+    """Cells that are not dates in a column of mostly dates, if there are too many to count as missing."""
     own_markers: Sequence[str] = ()
-    """Those of `markers` that are numbers, or values of other columns."""
+    """The `markers` that are numbers or occur in other columns, so they mean a missing value only here."""
 
     def add(self, cell: str) -> None:
         """Add a cell without surrounding blanks."""

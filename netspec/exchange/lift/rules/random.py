@@ -39,7 +39,10 @@ def like(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Bernoulli")
 def bernoulli(ctx: LiftContext, node: OperatorNode) -> None:
-    """1 with the probabilities x, else 0; ONNX's own expansion of the operator compares the other way round."""
+    """Draw 1 with probability x, else 0.
+
+    The function body in ONNX's specification has the comparison reversed.
+    """
     steps, x = Expansion(ctx, node), node.inputs[0]
     seed = {key: node.attributes[key] for key in ("seed",) if key in node.attributes}
     drawn = steps.node("RandomUniformLike", x, low=0.0, high=1.0, **seed)
