@@ -16,7 +16,7 @@ from tests.cli.conftest import Outcome
 def run_script(*arguments: str, folder: str = ".", path: str = "deployed/run.py", content: bytes = b"") -> Outcome:
     """Do what `python PATH ARGUMENTS` does in this folder, with `content` as the standard input.
 
-    An exception of the script, other than its exit, is one of the test.
+    Exceptions of the script, except SystemExit, propagate to the test.
     """
     stdin, stdout, stderr = (io.TextIOWrapper(io.BytesIO(text), "utf-8", newline="\n") for text in (content, b"", b""))
     on_pipe = signal.getsignal(signal.SIGPIPE)  # the script ends with the reader of its output

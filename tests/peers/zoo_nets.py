@@ -40,7 +40,8 @@ class ZooNet:
     loss_weights: tuple[float, ...] = (1.0,)
     """Weights of the cross-entropies of the outputs in training; several if there are auxiliary outputs."""
     cost: Literal["fast", "slow", "exhaustive"] = "slow"
-    """Marker of the comparison: `slow` above a second, `exhaustive` above two."""
+    """Marker of the comparison. Limits are lower than in CONTRIBUTING, because there are many nets: `slow` above 1 s,
+    `exhaustive` above 2 s."""
 
 
 AS_MADE = {"init_weights": False}

@@ -124,8 +124,10 @@ def exemplars() -> frozenset[Case]:
 
 
 COMPILED = {"numba", "winograd"}
-"""Backends that compile a kernel for each element type: exhaustive tests run it in others than float32, which lighter
-tests of each kind of kernel (`test_element_types.py`, `numba/test_kernels.py`) do for some.
+"""Backends that compile a kernel per element type.
+
+float32 runs in `make test`; the other types are exhaustive tests, and some also run in `test_element_types.py` and
+`numba/test_kernels.py`.
 """
 
 
