@@ -495,4 +495,6 @@ def test_an_empty_cell_of_a_single_column_is_a_row(tmp_path):
 def test_a_line_of_names_in_other_notation_than_the_declared_header_is_recognized(tmp_path):
     with pytest.raises(InputError) as error:
         table(tmp_path, "Hours_per_week,label\n40,0\n35,1\n", header=["hours-per-week", "label"], label="label")
-    assert error.value.problems[0].hint == "this line looks like the names of the columns: skip one more line with `skip_lines`"
+    assert error.value.problems[0].hint == (
+        "this line looks like the names of the columns: skip one more line with `skip_lines`"
+    )
