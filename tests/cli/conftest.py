@@ -76,7 +76,7 @@ def netspec(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture(autouse=True)
 def fixed_roofline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rates of the machine for what times a net: measuring them takes two seconds."""
+    """Use fixed rates of the machine where a net is timed: measuring them takes two seconds."""
     monkeypatch.setattr(timing, "measure_roofline", lambda device, dtype: Roofline(1e11, 1e10))
 
 
