@@ -43,7 +43,7 @@ def test_a_column_of_patients_is_named_as_a_group(listed: Path) -> None:
     (listed / "labels.csv").write_text("\n".join([f"{header}, Patient,session,age,site", *rows]) + "\n\n")
     result = init(listed)
     text = " ".join(result.train.read_text().replace("#", "").split())
-    reason = "the test is more realistic if no Patient is also in the training."
+    reason = "the test is more realistic if no Patient is also in the training data."
     assert f"In place of `stratify`, consider `group: Patient`: {reason}" in text
     assert text.count("consider") == 1  # each session has one image, and two sites are too few to divide
     split = "group: Patient}"
