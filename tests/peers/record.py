@@ -413,7 +413,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - COMPARISONS.keys() - {case.type for case in cases(*KINDS)}:
-        parser.error(f"there is no layer, loss, metric or comparison {', '.join(sorted(unknown))}")
+        parser.error(f"unknown layers, losses, metrics or comparisons: {', '.join(sorted(unknown))}")
     comparisons = dict(COMPARISONS)
     if arguments.changed:
         comparisons["keras_files"] = lambda: keras_files.record(keras(), load_answers("keras_files"))
