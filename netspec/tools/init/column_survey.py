@@ -295,7 +295,7 @@ def _formats(cells: Sequence[str]) -> list[str]:
 
 
 def _regular_dates(cells: Sequence[str]) -> Sequence[str]:
-    """Return the cells that are dates in the format of most of the cells; all cells if there is no such format."""
+    """Return the cells that are dates in the format of most of the cells, or all cells if most share no format."""
     if _formats(cells):
         return cells
     sample = cells[:SAMPLE]
