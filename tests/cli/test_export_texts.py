@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from itertools import product
@@ -148,6 +149,16 @@ def test_a_language_model_continues_a_prompt(netspec: Netspec, work: Path, layer
             text = generate("run", prompt, tokens=tokens, temperature=temperature, seed=seed)
             options = [f"--tokens={tokens}", f"--temperature={temperature}", f"--seed={seed}"]
             assert output("--prompt", prompt, *options) == prompt + text
+
+
+def test_an_export_of_another_kind_removes_the_files_of_an_earlier_one(netspec: Netspec, work: Path) -> None:
+    Path("text.txt").write_text("ab cd\n" * 200 + "é d")
+    settings, size = TOKENIZERS["characters"]
+    for layer, models in (("recurrent", {"model.onnx", "step.onnx"}), ("convolution", {"model.onnx"})):
+        shutil.rmtree("run", ignore_errors=True)
+        train(netspec, LANGUAGE_MODEL, LAYER=LAYERS[layer], TOKENIZER=settings, SIZE=size)
+        export(netspec)
+        assert {file.name for file in Path("deployed").glob("*.onnx")} == models
     assert output("--prompt", "-", "--tokens=3", content="ab\n") == "ab" + generate("run", "ab", tokens=3)
     assert output("--prompt", "ab").startswith("ab")
     answer = json.loads(output("--prompt", "ab", "--tokens=3", "--json"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from netspec.data.tabular.rows import with_time_format
 from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError, and_more, counted, listing
 from netspec.exchange.files import write_atomically
+from netspec.exchange.formats.onnx.external_data import remove_others
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
@@ -132,9 +133,20 @@ def write_card(
         SCRIPT: script_text([*(path.name for path in models), *vocabularies], data, outputs),
         **vocabularies,
     }
+    is_rewritten = (folder / SCRIPT).exists()
     for name, text in written.items():
         write_atomically(folder / name, partial(Path.write_text, data=text, encoding="utf-8"))
+    if is_rewritten:
+        _remove_earlier(folder, {MODEL, *(path.name for path in models), *written})
     return (*(path for path in models if path not in (report.path, report.data)), *(folder / name for name in written))
+
+
+def _remove_earlier(folder: Path, names: Collection[str]) -> None:
+    """Remove files of an earlier export that the model no longer has, so that nobody runs outdated weights."""
+    for name in {STEP_MODEL, VOCABULARY} - set(names):
+        (folder / name).unlink(missing_ok=True)
+    if STEP_MODEL not in names:
+        remove_others(folder / STEP_MODEL, "")
 
 
 def _models_of_script(
