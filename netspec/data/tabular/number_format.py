@@ -11,12 +11,15 @@ from netspec.errors import SettingHint
 _UNIT = re.compile(
     r"[+-]?(?P<before>[$€£¥₹]|[A-Z]{3}(?= ))? *[+-]?\d[\d.,' ]*"
     r"(?P<after>[%‰°€$£¥₹]\w*"
-    r"|(?:[A-Za-zµ]{2,}(?: [A-Za-z]{2,})?(?:\^?[23]|[²³])?|[A-Za-zµ](?:\^?[23]|[²³]))(?:/[a-z]+)?)?"
+    r"|(?:[A-Za-zµ]{2,}(?: [A-Za-z]{2,})?(?:\^?[23]|[²³])?|[A-Za-zµ](?:\^?[23]|[²³])|(?<= )[ghlmst])(?:/[a-z]+)?)?"
 )
 
 
 def unit_of(text: str) -> str | None:
-    """Return the unit before or after a number, such as `%`, `$`, `EUR`, `m²` or `sq ft`; None if there is none."""
+    """Return the unit before or after a number, such as `%`, `$`, `EUR`, `m²` or `sq ft`; None if there is none.
+
+    Of single letters, only usual units after a space are recognized: `5 g`, but neither `5 B` nor `5g`.
+    """
     match = _UNIT.fullmatch(text)
     units = [unit for unit in match.groups() if unit] if match else []
     return units[0] if len(units) == 1 else None

@@ -27,6 +27,8 @@ STRAY_SHARE = 1 / 100
 """Up to this share of the cells, texts among numbers or dates are mistakes."""
 MAX_STRAYS, MAX_MARKERS = 20, 5
 """Maximum number of different texts among numbers or dates that are mistakes, or mean a missing value."""
+MAX_UNITS = 4
+"""Numbers with more different units than this are taken for codes, such as `LHR 123`."""
 SAMPLE = 1_000
 """Number of distinct cells of a column by which the notation of numbers is chosen."""
 NOTATIONS = (
@@ -99,11 +101,21 @@ class ColumnSurvey:
         return not all(isnan(_number(cell, replace(notation, unit=self._unit))) for notation in NOTATIONS)
 
     @cached_property
-    def _unit(self) -> str | None:
-        """The unit that most of the numbers have; None if others have another one."""
+    def units(self) -> list[str]:
+        """The units of the numbers, the most frequent first, if most of the numbers have one."""
         units = Counter(unit_of(cell) for cell in islice(self._tokens, SAMPLE))
         without = units.pop(None, 0)
-        return next(iter(units)) if len(units) == 1 and units.total() > without else None
+        return [unit for unit, _ in units.most_common() if unit] if units.total() > without else []
+
+    @property
+    def _unit(self) -> str | None:
+        """The unit that most of the numbers have; None if others have another one."""
+        return self.units[0] if len(self.units) == 1 else None
+
+    @property
+    def has_mixed_units(self) -> bool:
+        """Whether the cells are numbers in several units, too many to be categories."""
+        return 1 < len(self.units) <= MAX_UNITS and len(self.counts) > MAX_CLASSES
 
     def example(self, notation: NumberFormat) -> str:
         """Return a number with a separator of this notation; the first number if none has one."""

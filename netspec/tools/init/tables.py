@@ -594,6 +594,9 @@ def _missing(column: ColumnSurvey) -> str:
 
 def _mixed_warning(column: ColumnSurvey) -> str | None:
     """Return a warning about a column of numbers or dates that is not read as such because of other cells."""
+    if column.has_mixed_units and not column.is_numeric and not column.is_date:
+        units = " and ".join(f"`{unit}`" for unit in column.units)
+        return f"`{column.name}` has numbers with the units {units}: convert them to one unit to read them as numbers"
     texts = column.undated or (column.texts() if column.has_numbers and not column.is_numeric else ())
     if not texts or column.is_date:
         return None

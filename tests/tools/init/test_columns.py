@@ -149,7 +149,7 @@ def test_commas_that_may_be_either_are_reported(tmp_path: Path, delimiter: str, 
 def test_units_are_read(tmp_path: Path) -> None:
     assert declared(tmp_path, [f"{row % 40} %" for row in range(ROWS)]) == {"unit": "%", "missing": "median"}
     assert declared(tmp_path, [f"${row}.50" for row in range(ROWS)]) == {"unit": "$", "missing": "median"}
-    for unit in ("m2", "m²", "sq ft", "sqm", "km/h", "cm^3"):
+    for unit in ("m2", "m²", "sq ft", "sqm", "km/h", "cm^3", "g"):
         assert declared(tmp_path, [f"{row % 40}.5 {unit}" for row in range(ROWS)]) == {
             "unit": unit,
             "missing": "median",
@@ -275,6 +275,16 @@ def test_numbers_without_the_unit_of_the_others_are_named(tmp_path: Path) -> Non
     cells = [f"{row / 2}" if row % 3 == 0 else f"{row / 2} kg" for row in range(ROWS)]
     result = init(table(tmp_path, {"x": cells, "other": [str(row % 9) for row in range(ROWS)]}), force=True)
     assert result.warnings[0].startswith("`x` has numbers with the unit `kg`, but also '0.0' (1 row), '1.5' (1 row), ")
+
+
+def test_numbers_in_several_units_are_reported(tmp_path: Path) -> None:
+    other = [str(row % 9) for row in range(ROWS)]
+    weights = [f"{row} {'g' if row % 4 == 0 else 'kg'}" for row in range(ROWS)]
+    flights = [f"{('LHR', 'CDG', 'JFK', 'HND', 'FRA')[row % 5]} {row}" for row in range(ROWS)]
+    result = init(table(tmp_path, {"x": weights, "flight": flights, "other": other}))
+    assert [warning for warning in result.warnings if "units" in warning] == [
+        "`x` has numbers with the units `kg` and `g`: convert them to one unit to read them as numbers"
+    ]
 
 
 @pytest.mark.parametrize("text", ["three", "3 or 4", "3?"])
