@@ -54,7 +54,7 @@ from netspec.graph.types import Precision
 from netspec.training.checkpoint_resharding import mean_state
 from netspec.training.diagnostics.call_record import CallRecord
 from netspec.training.environment import threads
-from netspec.training.session import GatheredStates, NonFiniteOrigin, StateLayout
+from netspec.training.session import GatheredStates, NonFiniteOrigin, Session, StateLayout, StopVote
 from netspec.training.signals import Signals
 from netspec.training.stepper import Stepper
 
@@ -95,8 +95,8 @@ def open_worker_session(spec: TrainSpec) -> Iterator[WorkerSession]:
         yield session
 
 
-class WorkerSession:
-    """One of several workers of a training: the implementation of `netspec.training.session.Session`."""
+class WorkerSession(Session):
+    """One of several workers of a training."""
 
     def __init__(self, world_group: Communicator, strategy: Strategy | None = None) -> None:
         self.world_group, self.is_root, self.alone = world_group, world_group.is_first, world_group.size == 1
@@ -298,14 +298,16 @@ class WorkerSession:
         self.world_group.release_shared_memory()
         return value
 
-    def vote_on_stop(self, signals: Signals, step: int) -> WorkerStopVote | ServerStopVote:
+    def vote_on_stop(self, signals: Signals, step: int) -> StopVote:
         """Start the vote on stopping and on writing a checkpoint, which runs while this step is computed."""
         if self._before is None:
             self._before = self._sent_so_far
         if self.servers is not None:
             self.servers.signals = signals
-            return ServerStopVote(self.servers, step)
-        return WorkerStopVote(self.workers, signals, meets=self.size == 1 or self.strategy.synchronizes_at(step))
+            return ServerStopVote(signals, self.servers, step)
+        if self.size == 1:
+            return super().vote_on_stop(signals, step)
+        return WorkerStopVote(signals, self.workers, meets=self.strategy.synchronizes_at(step))
 
     @property
     def _sent_so_far(self) -> float:
@@ -451,7 +453,7 @@ class WorkerSession:
     def gather_batches(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
         """Yield the results of all workers, round by round in the order of ranks, until no worker has any."""
         if self.size == 1:
-            yield from ((result,) for result in results)
+            yield from super().gather_batches(results)
             return
         while True:
             own_batch = next(results, None)
@@ -542,10 +544,11 @@ class _States:
         self.names, self.read, self.write = compiler.names, compiler.states.__getitem__, compiler.states.assign
 
 
-class ServerStopVote:
+class ServerStopVote(StopVote):
     """The servers' answer on stopping and on writing a checkpoint."""
 
-    def __init__(self, servers: ServerConnection, step: int) -> None:
+    def __init__(self, signals: Signals, servers: ServerConnection, step: int) -> None:
+        super().__init__(signals)
         self._servers, self._step = servers, step
 
     @property
@@ -559,27 +562,27 @@ class ServerStopVote:
         return self._servers.snapshots(self._step)
 
 
-class WorkerStopVote:
-    """A pending vote of all workers on stopping and on writing a checkpoint."""
+class WorkerStopVote(StopVote):
+    """A pending vote of several workers on stopping and on writing a checkpoint."""
 
-    def __init__(self, workers: Communicator, signals: Signals, *, meets: bool) -> None:
+    def __init__(self, signals: Signals, workers: Communicator, *, meets: bool) -> None:
         """Start the vote; if the workers do not synchronize at this step, nobody votes, and both answers are False."""
-        self._signals, self._alone, self._votes = signals, workers.size == 1, np.zeros(2, np.float32)
-        self._workers = workers if meets and not self._alone else None
-        if self._workers is not None:
+        super().__init__(signals)
+        self._workers, self._votes = workers if meets else None, np.zeros(2, np.float32)
+        if meets:
             workers.finish(WorkerStopVote)  # of an earlier batch of the same step
             self._votes = np.array([signals.stop is not None, signals.snapshot], np.float32)
             workers.in_flight[WorkerStopVote] = [workers.start_all_reduce(self._votes)]
 
     @property
     def stop(self) -> bool:
-        """Whether to stop; of a single worker, as of now."""
-        return self._signals.stop is not None if self._alone else self._voted(0)
+        """Whether to stop."""
+        return self._voted(0)
 
     @property
     def snapshot(self) -> bool:
-        """Whether to write a checkpoint; of a single worker, as of now."""
-        return self._signals.snapshot if self._alone else self._voted(1)
+        """Whether to write a checkpoint."""
+        return self._voted(1)
 
     def _voted(self, question: int) -> bool:
         if self._workers is not None:

@@ -1,8 +1,8 @@
-"""`Session`: the protocol between a training and its other workers, and `LocalSession`, a training with one worker.
+"""`Session`: the interface between a training and its other workers, as it is for a training with one worker.
 
-The training loop talks to other workers only through a session. `netspec.distributed.session.WorkerSession` implements
-the protocol for several workers; `open_session` chooses between the two. Unless a docstring says otherwise, a method is
-collective: all workers call it at the same point of the training.
+The training loop talks to other workers only through a session. `netspec.distributed.session.WorkerSession` is that of
+several workers; `open_session` chooses between the two. Unless a docstring says otherwise, a method is collective: all
+workers call it at the same point of the training.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ if TYPE_CHECKING:
     from netspec.training.signals import Signals
 
 
-class StopVote(Protocol):
-    """Whether any worker was asked to stop, or to write a checkpoint."""
+@dataclass
+class StopVote:
+    """Whether any worker was asked to stop, or to write a checkpoint; the base class, whether this one was."""
+
+    signals: Signals
 
     @property
     def stop(self) -> bool:
         """True if all workers stop after this step."""
-        ...
+        return self.signals.stop is not None
 
     @property
     def snapshot(self) -> bool:
         """True if all workers write a checkpoint after this step."""
-        ...
+        return self.signals.snapshot
 
 
 class ShardedStateInfo(Protocol):
@@ -108,111 +111,106 @@ class NonFiniteOrigin:
     """Whether it is on this worker."""
 
 
-class Session(Protocol):
-    """One training, as one of its workers sees it."""
+class Session:
+    """One training, as one of its workers sees it. The base class has one worker, which sends nothing."""
 
-    rank: int
+    rank: int = 0
     """Index of this worker, from 0."""
-    size: int
+    size: int = 1
     """Number of workers that train; parameter servers are not counted."""
-    is_root: bool
+    is_root: bool = True
     """True on the worker that writes files and prints."""
-    share: Share
+    is_server: bool = False
+    """True if this process holds parameters for the workers and does not train."""
+    share: Share = Share()
     """This worker's share of an evaluation."""
-    training_share: Share
+    training_share: Share = Share()
     """This worker's share of the training batches."""
-    alone: bool
+    alone: bool = True
     """True if no other process takes part, as a worker or as a parameter server."""
-    joint_steps: bool
+    joint_steps: bool = False
     """True if several workers compute every step together, so that all of them fail in the same step."""
-    own_roles: Sequence[str]
+    own_roles: Sequence[str] = ()
     """Roles of the states of which every worker has values of its own."""
 
     @property
-    def is_server(self) -> bool:
-        """True if this process holds parameters for the workers and does not train."""
-        ...
-
-    @property
     def losses_differ(self) -> bool:
-        """True if each worker knows only the losses of its own samples."""
-        ...
+        """True if each worker knows only the losses of its own samples, not those of all workers."""
+        return False
 
     @property
     def description(self) -> str:
         """Strategy of the workers, for messages: `one worker`, `all_reduce`."""
-        ...
+        return "one worker"
 
     def gather(self, value: Any) -> list[Any]:
         """Return the JSON data of every worker, in the order of ranks."""
-        ...
+        return [value]
 
     def broadcast(self, value: Any) -> Any:
         """Return the JSON data of the root, on every process of the training."""
-        ...
+        return value
 
     def broadcast_arrays(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the root's arrays, on every worker. All workers pass arrays of the same names, shapes and types."""
-        ...
+        return arrays
 
     def barrier(self) -> None:
         """Wait for all workers."""
-        ...
 
     def gather_batches(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
         """Yield the next result of every worker, in the order of ranks, until no worker has one."""
-        ...
+        return ((result,) for result in results)
 
     def vote_on_stop(self, signals: Signals, step: int) -> StopVote:
         """Start a vote whose result is known after the step `step`, counted from 1."""
-        ...
+        return StopVote(signals)
 
     def host_only_reason(self) -> str | None:
         """Return why the workers can't compute on GPUs; None if they can. Not collective."""
-        ...
+        return None
 
     def plan(self, spec: TrainSpec, device: Device) -> DistributedPlan | None:
         """Return how the compiler spreads the training over the workers; None for one worker.
 
         Raises `InputError` if the workers can't compute on this device. Not collective.
         """
-        ...
+        return None
 
     def stepper(self, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Stepper:
         """Return the object that runs this worker's training steps. Not collective."""
-        ...
+        return Stepper(spec, compiler, loader, calls=CallRecord(compiler))
 
     def scheduled(self, rates: Mapping[str, float]) -> Mapping[str, float]:
         """Return the scheduled values of this worker's update, for those of the training. Not collective."""
-        ...
+        return rates
 
     def sends_states(self, step: int) -> bool:
         """Return whether `after_step` sends states of this worker after the step `step`. Not collective."""
-        ...
+        return False
 
     def after_step(self, step: int, compiler: Compiler) -> None:
         """Exchange states with other workers after the step `step`, counted from 1, as the strategy requires."""
-        ...
 
     def layout(self, compiler: Compiler) -> StateLayout:
         """Return which states are sharded. Collective in the first call only."""
-        ...
+        return StateLayout(list(compiler.info))
 
     def align(self, compiler: Compiler, loader: Loader, start: StartingPoint) -> Progress:
         """Scatter the root's states, and return the progress and the position in the data from which all start."""
-        ...
+        return start.progress
 
     def synchronized_view(self, compiler: Compiler) -> AbstractContextManager[None]:
         """Give all workers the same full states while the block evaluates or saves them."""
-        ...
+        return nullcontext()
 
     def full_states(self, compiler: Compiler) -> Mapping[str, Any]:
         """Return the full parameters and statistics of which this worker has only a part, or none, by name."""
-        ...
+        return {}
 
     def gather_states(self, compiler: Compiler) -> GatheredStates:
         """Gather on the root the states of other workers that a checkpoint holds."""
-        ...
+        return GatheredStates()
 
     def can_save_after_failure(self, step: int, saved: int, *, unchanged: bool) -> bool:
         """Return whether the remaining workers can write a checkpoint of a step that is not saved yet.
@@ -220,198 +218,55 @@ class Session(Protocol):
         `step` is the last one that this worker completed, `saved` that of its last checkpoint; `unchanged` is False if
         a failed step has changed states. Raises `PeerFailure` if not all workers call this in time.
         """
-        ...
-
-    def peer_failure(self) -> RunError:
-        """Wait for the job to be ended after another worker has failed; return the error to raise if it is not."""
-        ...
-
-    def agree_on_origin(self, origin: NonFiniteOrigin) -> NonFiniteOrigin:
-        """Return the source of a non-finite loss, from the first worker that knows it."""
-        ...
-
-    def serve(self, compiler: Compiler) -> None:
-        """Hold the parameters for the workers until all of them have left. Only servers call it."""
-        ...
-
-    def leave(self, value: Any = None) -> Any:
-        """End the training; return the root's `value`."""
-        ...
-
-    def report_activity(self, step: int, doing: str) -> None:
-        """Record the current activity of this worker, for messages about one that hangs or fails. Not collective."""
-        ...
-
-    def report_run_dir(self, folder: Path) -> None:
-        """Record the run directory, for the command that resumes a failed training. Not collective."""
-        ...
-
-    def resume_options(self) -> list[str]:
-        """Return the options of the command line that start as many workers again. Not collective."""
-        ...
-
-    def expect_traffic(self, compiler: Compiler, loader: Loader, accumulate: int, steps: range) -> None:
-        """Compute the bytes that the workers send in each of `steps`. Not collective."""
-        ...
-
-    def remark(self) -> str | None:
-        """Return a note for users about this way of training. Not collective."""
-        ...
-
-    def start_facts(self, batch_size: int) -> dict[str, Any]:
-        """Return the fields about the workers in the event `start`. Not collective."""
-        ...
-
-    def step_facts(self) -> dict[str, Any]:
-        """Return the fields about the workers in the events `log` and `progress`. Not collective."""
-        ...
-
-    def done_facts(self) -> dict[str, Any]:
-        """Return the fields about the workers in the event `done`. Not collective."""
-        ...
-
-
-@dataclass(frozen=True)
-class LocalStopVote:
-    """The requests of one worker, at the time of reading."""
-
-    signals: Signals
-
-    @property
-    def stop(self) -> bool:
-        """True if the training was asked to stop."""
-        return self.signals.stop is not None
-
-    @property
-    def snapshot(self) -> bool:
-        """True if a checkpoint was asked for."""
-        return self.signals.snapshot
-
-
-class LocalSession:
-    """A training with one worker: nothing is sent."""
-
-    rank, size, is_root, alone, is_server, joint_steps, losses_differ = 0, 1, True, True, False, False, False
-    own_roles: Sequence[str] = ()
-    share = training_share = Share()
-    description = "one worker"
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return the value of the only worker."""
-        return [value]
-
-    def broadcast(self, value: Any) -> Any:
-        """Return the value."""
-        return value
-
-    def broadcast_arrays(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arrays."""
-        return arrays
-
-    def barrier(self) -> None:
-        """Return at once."""
-
-    def gather_batches(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
-        """Yield each result alone."""
-        return ((result,) for result in results)
-
-    def vote_on_stop(self, signals: Signals, step: int) -> StopVote:
-        """Return the requests of this worker."""
-        return LocalStopVote(signals)
-
-    def host_only_reason(self) -> str | None:
-        """Return None: one worker computes on any device."""
-        return None
-
-    def plan(self, spec: TrainSpec, device: Device) -> DistributedPlan | None:
-        """Return None: one worker trains alone."""
-        return None
-
-    def stepper(self, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Stepper:
-        """Return a stepper for one worker."""
-        return Stepper(spec, compiler, loader, calls=CallRecord(compiler))
-
-    def scheduled(self, rates: Mapping[str, float]) -> Mapping[str, float]:
-        """Return the values as they are."""
-        return rates
-
-    def sends_states(self, step: int) -> bool:
-        """Return False: nothing is sent."""
-        return False
-
-    def after_step(self, step: int, compiler: Compiler) -> None:
-        """Return at once."""
-
-    def layout(self, compiler: Compiler) -> StateLayout:
-        """Return a layout without sharded states."""
-        return StateLayout(list(compiler.info))
-
-    def align(self, compiler: Compiler, loader: Loader, start: StartingPoint) -> Progress:
-        """Return the progress."""
-        return start.progress
-
-    def synchronized_view(self, compiler: Compiler) -> AbstractContextManager[None]:
-        """Change nothing: this worker has all states."""
-        return nullcontext()
-
-    def full_states(self, compiler: Compiler) -> Mapping[str, Any]:
-        """Return nothing: this worker has all states in full."""
-        return {}
-
-    def gather_states(self, compiler: Compiler) -> GatheredStates:
-        """Return nothing: there are no other workers."""
-        return GatheredStates()
-
-    def can_save_after_failure(self, step: int, saved: int, *, unchanged: bool) -> bool:
-        """Return whether the states are those of a step that is not saved yet."""
         return unchanged and saved != step
 
     def peer_failure(self) -> RunError:
-        """Return an error for a failure that one worker can't see."""
+        """Wait for the job to be ended after another worker has failed; return the error to raise if it is not."""
         return RunError("another worker failed")
 
     def agree_on_origin(self, origin: NonFiniteOrigin) -> NonFiniteOrigin:
-        """Return the origin that this worker found."""
+        """Return the source of a non-finite loss, from the first worker that knows it."""
         return origin
 
     def serve(self, compiler: Compiler) -> None:
-        """Return at once: one worker has no servers."""
+        """Hold the parameters for the workers until all of them have left. Only servers call it."""
 
     def leave(self, value: Any = None) -> Any:
-        """Return the value."""
+        """End the training; return the root's `value`."""
         return value
 
     def report_activity(self, step: int, doing: str) -> None:
-        """Record nothing: no other process watches this one."""
+        """Record the current activity of this worker, for messages about one that hangs or fails. Not collective."""
 
     def report_run_dir(self, folder: Path) -> None:
-        """Record nothing."""
+        """Record the run directory, for the command that resumes a failed training. Not collective."""
 
     def resume_options(self) -> list[str]:
-        """Return no options."""
+        """Return the options of the command line that start as many workers again. Not collective."""
         return []
 
     def expect_traffic(self, compiler: Compiler, loader: Loader, accumulate: int, steps: range) -> None:
-        """Return at once: nothing is sent."""
+        """Compute the bytes that the workers send in each of `steps`. Not collective."""
 
     def remark(self) -> str | None:
-        """Return nothing."""
+        """Return a note for users about this way of training. Not collective."""
         return None
 
     def start_facts(self, batch_size: int) -> dict[str, Any]:
-        """Return nothing."""
+        """Return the fields about the workers in the event `start`. Not collective."""
         return {}
 
     def step_facts(self) -> dict[str, Any]:
-        """Return nothing."""
+        """Return the fields about the workers in the events `log` and `progress`. Not collective."""
         return {}
 
     def done_facts(self) -> dict[str, Any]:
-        """Return nothing."""
+        """Return the fields about the workers in the event `done`. Not collective."""
         return {}
 
 
-LOCAL: Session = LocalSession()
+LOCAL = Session()
+"""A training with one worker."""
 
 
 def gather_joint(session: Session, value: Any) -> list[Any]:
