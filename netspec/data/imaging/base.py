@@ -66,6 +66,11 @@ class ImageTransform(Transform):
         """Number of random numbers per sample."""
         return 0
 
+    @property
+    def accepted_channels(self) -> tuple[int, ...]:
+        """Numbers of channels that images may have; empty if any number is accepted."""
+        return ()
+
     def change(self, image: Array, draw: Draw) -> Array:
         """The changed image, (H, W, C) → (H', W', C'): a new array, a view, or `image` itself; never written to."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it makes of an image")
@@ -97,7 +102,7 @@ class ImageTransform(Transform):
     def infer(self, field: FieldType) -> FieldType:
         """(C, H, W) of uint8 or floats → the same type. Raises InputError for unsupported fields."""
         shape = self._image(field)
-        if problems := list(self.problems(shape, field.dtype)):
+        if problems := [*self.problems(shape, field.dtype), *self._channel_problems(shape)]:
             raise InputError(problems)
         return FieldType(tuple(self.result(shape)), field.dtype)
 
@@ -133,6 +138,16 @@ class ImageTransform(Transform):
         channels, height, width = field.shape
         assert channels is not None
         return ImageShape(channels, height, width)
+
+    def _channel_problems(self, shape: ImageShape) -> Iterator[Problem]:
+        if self.accepted_channels and shape.channels not in self.accepted_channels:
+            yield Problem(
+                f"{type(self).__name__} needs color images",
+                self.where("type"),
+                "type",
+                expected="images of 3 channels (red, green, blue)" + " or 1 (gray)" * (1 in self.accepted_channels),
+                got=str(shape),
+            )
 
     def problem(
         self, name: str, message: str, *, expected: str | None = None, got: str, hint: str | None = None
@@ -173,15 +188,3 @@ class ColourTransform(ImageTransform):
     def values(self) -> tuple[float, float]:
         """Return the lowest and the highest value."""
         return self.value_range or BYTES
-
-
-def colours_needed(transform: ImageTransform, shape: ImageShape, *also: int) -> Iterator[Problem]:
-    """A problem where images are not red, green and blue (or have another number of channels that is taken too)."""
-    if shape.channels not in (3, *also):
-        yield Problem(
-            f"{type(transform).__name__} needs color images",
-            transform.where("type"),
-            "type",
-            expected="images of 3 channels (red, green, blue)" + " or 1 (gray)" * (1 in also),
-            got=str(shape),
-        )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 from pydantic import PrivateAttr
 
 from netspec.data.base import Array
-from netspec.data.imaging.base import ColourTransform, Draw, ImageShape, colours_needed
+from netspec.data.imaging.base import ColourTransform, Draw
 from netspec.data.imaging.fields import Around, Fraction, Signed
-from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
 
 
@@ -19,16 +17,13 @@ class RandomBrightness(ColourTransform):
     """Change the brightness: y = x + d · (maximum − minimum), clipped, with a random d per image, as in Keras."""
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 1
 
     type: Literal["RandomBrightness"] = "RandomBrightness"
     factor: Signed
     """The range of d: `f` means −f to f, or `[lowest, highest]`."""
 
     samples: ClassVar = ({"factor": 0.2}, {"factor": [-1, -0.5]})
-
-    @property
-    def draws(self) -> int:
-        return 1
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.color import brightened
@@ -45,16 +40,13 @@ class RandomContrast(ColourTransform):
     """
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 1
 
     type: Literal["RandomContrast"] = "RandomContrast"
     factor: Around
     """The range of c below and above 1: one number for both, or `[lower, upper]`."""
 
     samples: ClassVar = ({"factor": 0.5}, {"factor": [0.9, 0.1]})
-
-    @property
-    def draws(self) -> int:
-        return 1
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.color import contrasted
@@ -68,6 +60,8 @@ class RandomSaturation(ColourTransform):
     """Multiply the saturation (of HSV) of each image by f / (1 − f), at most 1, with a random f, as in Keras."""
 
     random: ClassVar[bool] = True
+    accepted_channels: ClassVar[tuple[int, ...]] = (3,)
+    draws: ClassVar[int] = 1
 
     type: Literal["RandomSaturation"] = "RandomSaturation"
     factor: Fraction
@@ -75,14 +69,6 @@ class RandomSaturation(ColourTransform):
     colors."""
 
     samples: ClassVar = ({"factor": [0.3, 0.7]}, {"factor": 1})
-
-    @property
-    def draws(self) -> int:
-        return 1
-
-    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
-        yield from super().problems(shape, dtype)
-        yield from colours_needed(self, shape)
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.color import saturated
@@ -96,20 +82,14 @@ class RandomHue(ColourTransform):
     """Rotate the hue (of HSV) of each image by a random angle in either direction, as in Keras."""
 
     random: ClassVar[bool] = True
+    accepted_channels: ClassVar[tuple[int, ...]] = (3,)
+    draws: ClassVar[int] = 2
 
     type: Literal["RandomHue"] = "RandomHue"
     factor: Fraction
     """The angle as a share of half a circle: `f` means 0 to f, or `[lowest, highest]`."""
 
     samples: ClassVar = ({"factor": 0.2}, {"factor": [0.8, 1]})
-
-    @property
-    def draws(self) -> int:
-        return 2
-
-    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
-        yield from super().problems(shape, dtype)
-        yield from colours_needed(self, shape)
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.color import hue_turned
@@ -162,10 +142,9 @@ class RandomColorJitter(ColourTransform):
     def draws(self) -> int:
         return sum(part.draws for part in self._parts)
 
-    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
-        yield from super().problems(shape, dtype)
-        if self.saturation_factor is not None or self.hue_factor is not None:
-            yield from colours_needed(self, shape)
+    @property
+    def accepted_channels(self) -> tuple[int, ...]:
+        return (3,) if self.saturation_factor is not None or self.hue_factor is not None else ()
 
     def change(self, image: Array, draw: Draw) -> Array:
         start = 0

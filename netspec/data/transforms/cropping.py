@@ -81,13 +81,11 @@ class CenterCrop(_Crop):
     Those are first cropped to the aspect ratio of `[height, width]`.
     """
 
+    only_moves_values: ClassVar[bool] = True
+
     type: Literal["CenterCrop"] = "CenterCrop"
 
     samples: ClassVar = ({"height": 28, "width": 28}, {"height": 10, "width": 13})
-
-    @property
-    def only_moves_values(self) -> bool:
-        return True
 
     def crop_size(self, field: FieldType) -> tuple[int, int, int] | None:
         return self.height, self.width, 0
@@ -125,6 +123,7 @@ class RandomCrop(_Crop):
     """
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 2
 
     type: Literal["RandomCrop"] = "RandomCrop"
     padding: NonNegativeInt = 0
@@ -148,10 +147,6 @@ class RandomCrop(_Crop):
     @property
     def only_moves_values(self) -> bool:
         return not self.padding or self.fill_mode != "constant"
-
-    @property
-    def draws(self) -> int:
-        return 2
 
     def crop_size(self, field: FieldType) -> tuple[int, int, int] | None:
         if not self.padding:
@@ -202,6 +197,7 @@ class RandomResizedCrop(ImageTransform):
     foreign_fields: ClassVar[dict[str, str]] = _SIZE
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 2 * _ATTEMPTS + 2
     positions: ClassVar = "moved"
 
     type: Literal["RandomResizedCrop"] = "RandomResizedCrop"
@@ -229,10 +225,6 @@ class RandomResizedCrop(ImageTransform):
             height=self.height, width=self.width, interpolation=self.interpolation, antialias=self.antialias,
             crop_to_aspect_ratio=True, apply_to=self.apply_to,
         )  # fmt: skip
-
-    @property
-    def draws(self) -> int:
-        return 2 * _ATTEMPTS + 2
 
     def result(self, shape: ImageShape) -> ImageShape:
         return ImageShape(shape.channels, self.height, self.width)

@@ -22,6 +22,7 @@ class RandomErasing(ColourTransform):
     """
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 6
 
     type: Literal["RandomErasing"] = "RandomErasing"
     factor: Fraction = (0.0, 1.0)
@@ -36,10 +37,6 @@ class RandomErasing(ColourTransform):
         {"scale": [0.3, 0.5], "fill_value": 128},
         {"factor": [1, 1], "fill_value": [1, 2, 3]},
     )
-
-    @property
-    def draws(self) -> int:
-        return 6
 
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         yield from super().problems(shape, dtype)

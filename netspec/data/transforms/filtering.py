@@ -20,6 +20,7 @@ class RandomGaussianBlur(ColourTransform):
     """
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 4
 
     type: Literal["RandomGaussianBlur"] = "RandomGaussianBlur"
     factor: Fraction = (0.0, 1.0)
@@ -34,10 +35,6 @@ class RandomGaussianBlur(ColourTransform):
         {"factor": [1, 1], "kernel_size": 5, "sigma": [0.5, 2]},
         {"kernel_size": 3, "sigma": 1},
     )
-
-    @property
-    def draws(self) -> int:
-        return 4
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.filters import blurred
@@ -57,16 +54,13 @@ class RandomSharpness(ColourTransform):
     """
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 1
 
     type: Literal["RandomSharpness"] = "RandomSharpness"
     factor: Fraction
     """The range of s: `f` means 0 to f, or `[lowest, highest]`."""
 
     samples: ClassVar = ({"factor": [0, 1]}, {"factor": 0.3})
-
-    @property
-    def draws(self) -> int:
-        return 1
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.filters import sharpened

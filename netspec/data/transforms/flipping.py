@@ -18,6 +18,8 @@ class RandomFlip(ImageTransform):
     """
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 2
+    only_moves_values: ClassVar[bool] = True
     positions: ClassVar = "moved"
 
     type: Literal["RandomFlip"] = "RandomFlip"
@@ -25,14 +27,6 @@ class RandomFlip(ImageTransform):
     """`horizontal` swaps left and right, `vertical` swaps top and bottom."""
 
     samples: ClassVar = ({"mode": "horizontal"}, {"mode": "vertical"}, {})
-
-    @property
-    def only_moves_values(self) -> bool:
-        return True
-
-    @property
-    def draws(self) -> int:
-        return 2
 
     def crop_size(self, field: FieldType) -> tuple[int, int, int] | None:
         _, rows, columns = field.shape

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from netspec.data.base import Array
-from netspec.data.imaging.base import BYTES, ColourTransform, Draw, ImageShape, ImageTransform, colours_needed
+from netspec.data.imaging.base import BYTES, ColourTransform, Draw, ImageShape, ImageTransform
 from netspec.data.imaging.fields import Fraction
-from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
 
 
@@ -26,6 +24,7 @@ def _greyed(image: Array) -> Array:
 class Grayscale(ImageTransform):
     """Convert images to gray, as in torchvision: 0.2989 red + 0.587 green + 0.114 blue."""
 
+    accepted_channels: ClassVar[tuple[int, ...]] = (1, 3)
     positions: ClassVar = "kept"
 
     type: Literal["Grayscale"] = "Grayscale"
@@ -33,9 +32,6 @@ class Grayscale(ImageTransform):
     """Number of channels of the result; with 3, all are equal."""
 
     samples: ClassVar = ({"num_output_channels": 1}, {"num_output_channels": 3})
-
-    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
-        yield from colours_needed(self, shape, 1)
 
     def result(self, shape: ImageShape) -> ImageShape:
         return shape._replace(channels=self.num_output_channels)
@@ -52,7 +48,9 @@ class RandomGrayscale(ImageTransform):
     foreign_fields: ClassVar[dict[str, str]] = {"p": "use `factor`"}
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 1
 
+    accepted_channels: ClassVar[tuple[int, ...]] = (3,)
     positions: ClassVar = "kept"
 
     type: Literal["RandomGrayscale"] = "RandomGrayscale"
@@ -60,13 +58,6 @@ class RandomGrayscale(ImageTransform):
     """Probability that an image is changed."""
 
     samples: ClassVar = ({"factor": 0.5}, {"factor": 1.0})
-
-    @property
-    def draws(self) -> int:
-        return 1
-
-    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
-        yield from colours_needed(self, shape)
 
     def change(self, image: Array, draw: Draw) -> Array:
         return _greyed(image).repeat(3, axis=2) if draw.numbers[0] < self.factor else image
@@ -77,20 +68,14 @@ class RandomColorDegeneration(ColourTransform):
     """Reduce colors: y = x + d · (gray − x) with a random d per image, as in Keras. 1 gives gray images."""
 
     random: ClassVar[bool] = True
+    accepted_channels: ClassVar[tuple[int, ...]] = (1, 3)
+    draws: ClassVar[int] = 1
 
     type: Literal["RandomColorDegeneration"] = "RandomColorDegeneration"
     factor: Fraction
     """The range of d: `f` means 0 to f, or `[lowest, highest]`."""
 
     samples: ClassVar = ({"factor": 0.7},)
-
-    @property
-    def draws(self) -> int:
-        return 1
-
-    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
-        yield from super().problems(shape, dtype)
-        yield from colours_needed(self, shape, 1)
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.color import blended, grey

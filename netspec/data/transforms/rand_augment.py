@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, PrivateAttr
 
 from netspec.data.base import Array
-from netspec.data.imaging.base import ColourTransform, Draw, ImageShape, ImageTransform, colours_needed
+from netspec.data.imaging.base import ColourTransform, Draw, ImageTransform
 from netspec.data.imaging.fields import Fraction
 from netspec.data.transforms.colour import RandomBrightness, RandomContrast
 from netspec.data.transforms.filtering import RandomSharpness
 from netspec.data.transforms.grey import RandomColorDegeneration
 from netspec.data.transforms.tones import AutoContrast, Equalization, RandomPosterization, Solarization
 from netspec.data.transforms.warping import RandomRotation, RandomShear, RandomTranslation
-from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
 
 
 class _Drawn(ColourTransform):
     """Base of both: the transforms to choose from, Keras's, all with the same factor."""
+
+    accepted_channels: ClassVar[tuple[int, ...]] = (1, 3)
 
     interpolation: Literal["nearest", "bilinear"] = "bilinear"
     """The interpolation between pixels of transforms that move the image."""
@@ -59,10 +60,6 @@ class _Drawn(ColourTransform):
     def most(self) -> int:
         """Maximum number of random numbers that one of them uses."""
         return max(choice.draws for choice in self._choices)
-
-    def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
-        yield from super().problems(shape, dtype)
-        yield from colours_needed(self, shape, 1)
 
     def chosen(self, image: Array, draw: Draw, start: int, choices: Sequence[ImageTransform | None]) -> Array:
         """Return the image after the transform that the number at `start` selects, with the numbers after it."""

@@ -17,16 +17,13 @@ class RandomInvert(ColourTransform):
     """Invert some images: y = maximum − x, as in Keras, for ranges that begin with 0."""
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 2
 
     type: Literal["RandomInvert"] = "RandomInvert"
     factor: Fraction = (0.0, 1.0)
     """Probability that an image is changed, drawn for each: `p` means from 0 to p, `[p, p]` exactly p."""
 
     samples: ClassVar = ({"factor": 0.5}, {"factor": [1, 1]})
-
-    @property
-    def draws(self) -> int:
-        return 2
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.color import inverted
@@ -39,16 +36,13 @@ class RandomPosterization(ColourTransform):
     """Keep only the upper bits of each value, of 8 bits that span the range."""
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 1
 
     type: Literal["RandomPosterization"] = "RandomPosterization"
     factor: Bits
     """Number of bits: a number, or `[fewest, most]`, all equally likely."""
 
     samples: ClassVar = ({"factor": [2, 4]}, {"factor": 3})
-
-    @property
-    def draws(self) -> int:
-        return 1
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.color import posterized
@@ -62,6 +56,7 @@ class Solarization(ColourTransform):
     """Add a and invert values above a threshold, with a random a and threshold per image, as in Keras."""
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 2
 
     type: Literal["Solarization"] = "Solarization"
     addition_factor: Fraction = (0.0, 0.0)
@@ -73,10 +68,6 @@ class Solarization(ColourTransform):
         {"threshold_factor": [0.4, 0.6]},
         {"addition_factor": 0.3, "threshold_factor": 1},
     )
-
-    @property
-    def draws(self) -> int:
-        return 2
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.color import solarized

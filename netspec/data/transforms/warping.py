@@ -74,6 +74,7 @@ class RandomRotation(_Affine):
     foreign_fields: ClassVar[dict[str, str]] = {"degrees": "use `factor`, a share of the full circle: degrees / 360"}
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 1
 
     type: Literal["RandomRotation"] = "RandomRotation"
     factor: Signed
@@ -87,10 +88,6 @@ class RandomRotation(_Affine):
         {"factor": 1, "fill_mode": "wrap", "interpolation": "bicubic"},
     )
 
-    @property
-    def draws(self) -> int:
-        return 1
-
     def map(self, height: int, width: int, draw: Draw) -> Map:
         angle = 2 * pi * draw.between(0, self.factor)
         c, s = cos(angle), sin(angle)
@@ -103,6 +100,7 @@ class RandomTranslation(_Affine):
     """Shift each image by random shares of its height and width, as in Keras."""
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 2
 
     type: Literal["RandomTranslation"] = "RandomTranslation"
     height_factor: Signed
@@ -116,10 +114,6 @@ class RandomTranslation(_Affine):
         {"height_factor": 1, "width_factor": 1, "fill_mode": "constant"},
     )
 
-    @property
-    def draws(self) -> int:
-        return 2
-
     def map(self, height: int, width: int, draw: Draw) -> Map:
         down = height * draw.between(0, self.height_factor)
         right = width * draw.between(1, self.width_factor)
@@ -131,6 +125,7 @@ class RandomZoom(_Affine):
     """Zoom each image around its center, keeping its size, as in Keras."""
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 2
 
     type: Literal["RandomZoom"] = "RandomZoom"
     height_factor: Zoom
@@ -144,10 +139,6 @@ class RandomZoom(_Affine):
         {"height_factor": [0.5, 1], "width_factor": -0.5, "fill_mode": "constant"},
     )
 
-    @property
-    def draws(self) -> int:
-        return 2
-
     def map(self, height: int, width: int, draw: Draw) -> Map:
         tall = 1 + draw.between(0, self.height_factor)
         wide = tall if self.width_factor is None else 1 + draw.between(1, self.width_factor)
@@ -159,6 +150,7 @@ class RandomShear(_Affine):
     """Shear each image along its width, its height or both, as in Keras. The upper left corner stays."""
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 3
 
     type: Literal["RandomShear"] = "RandomShear"
     x_factor: Fraction = (0.0, 0.0)
@@ -168,10 +160,6 @@ class RandomShear(_Affine):
     """The same for columns."""
 
     samples: ClassVar = ({"x_factor": 0.3}, {"x_factor": [0.2, 0.9], "y_factor": 0.5, "fill_mode": "constant"})
-
-    @property
-    def draws(self) -> int:
-        return 3
 
     def map(self, height: int, width: int, draw: Draw) -> Map:
         sign = -1 if draw.numbers[0] > 0.5 else 1
@@ -187,6 +175,7 @@ class RandomPerspective(_Warp):
     """
 
     random: ClassVar[bool] = True
+    draws: ClassVar[int] = 10
 
     type: Literal["RandomPerspective"] = "RandomPerspective"
     factor: Fraction = (0.0, 1.0)
@@ -195,10 +184,6 @@ class RandomPerspective(_Warp):
     """Strength: the factors are between 1 − scale / 2 and 1 + scale / 2."""
 
     samples: ClassVar = ({"factor": [1, 1], "scale": 0.3}, {"fill_value": 99, "interpolation": "nearest"})
-
-    @property
-    def draws(self) -> int:
-        return 10
 
     def map(self, height: int, width: int, draw: Draw) -> Map | None:
         from netspec.data.imaging.geometry import homography
