@@ -1,8 +1,8 @@
-"""Reader of columns of type `categorical`, and of labels without a declaration."""
+"""Reader of columns of type `categorical`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from netspec.data.base import Array
 from netspec.data.tabular.column import Column
 from netspec.data.tabular.encodings import CategoricalEncoding
-from netspec.errors import InputError, Problem, SettingHint, did_you_mean, listing
+from netspec.errors import InputError, SettingHint, did_you_mean, listing
 
 if TYPE_CHECKING:
     from netspec.data.tabular.cells import Cells
@@ -208,66 +208,3 @@ class CategoricalColumn(Column):
             self.name, indices, names, default, width, self._spec.missing, self.missing_texts,
             is_open=bool(self._other),
         )  # fmt: skip
-
-
-class PlainLabelColumn(Column):
-    """An undeclared label: numeric if a value of the first block is a number, else names."""
-
-    def __init__(self, setting: ColumnSetting) -> None:
-        super().__init__(setting)
-        self._inner: Column | None = None
-        if setting.learned is not None:
-            self._inner = self._reader(numeric="vocabulary" not in setting.learned)
-
-    def _reader(self, *, numeric: bool) -> Column:
-        from netspec.data.tabular.columns.categorical import Categorical
-        from netspec.data.tabular.columns.numeric import Numeric
-
-        reader = (Numeric() if numeric else Categorical()).reader(self.setting)
-        reader.index = self.index
-        return reader
-
-    @property
-    def inner(self) -> Column:
-        """The reader that was chosen."""
-        if self._inner is None:  # a table without rows, which is reported elsewhere
-            self._inner = self._reader(numeric=True)
-        return self._inner
-
-    def parse(self, cells: Cells, faults: BlockFaults) -> Array:
-        if self._inner is None and len(cells):
-            self._inner = self._reader(numeric=bool(np.isfinite(cells.numbers(self.setting.number_format)).any()))
-        self.inner.index = self.index
-        return self.inner.parse(cells, faults)
-
-    def drops(self, values: Array) -> Array | None:
-        return self.inner.drops(values)
-
-    def tally(self, values: Array) -> None:
-        self.inner.tally(values)
-
-    def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
-        self.inner.finish_learning(reread)
-
-    @property
-    def learned(self) -> dict[str, Any]:
-        return self.inner.learned
-
-    @property
-    def non_integer_labels(self) -> Sequence[Problem]:
-        return self.inner.non_integer_labels
-
-    @property
-    def width(self) -> int:
-        return self.inner.width
-
-    @property
-    def dtype(self) -> str:
-        return self.inner.dtype
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        return self.inner.classes
-
-    def encode(self, values: Array) -> Array:
-        return self.inner.encode(values)

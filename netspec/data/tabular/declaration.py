@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from netspec.data.tabular.categorical_reader import PlainLabelColumn
-from netspec.data.tabular.columns.base import FEATURES, LABEL, ColumnSetting, ColumnSpec, texts_for_missing
+from netspec.data.tabular.columns.base import FEATURES, ColumnSetting, ColumnSpec, texts_for_missing
 from netspec.data.tabular.columns.categorical import Categorical
 from netspec.data.tabular.columns.numeric import Numeric
 from netspec.data.tabular.row_origin import RowOrigin
@@ -110,15 +109,29 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
         requested.append((label, label_column, True))
     search.check(declared)
     fields: dict[str, list[Column]] = {}
+    indices = [index for index, _, _ in requested]
     for index, declared_column, is_label in requested:
         setting = declared.setting(file, index, declared_column, is_label=is_label)
-        column = PlainLabelColumn(setting) if declared_column is None else declared_column.reader(setting)
+        spec = _type_of_label(file, indices, index, setting) if declared_column is None else declared_column
+        column = spec.reader(setting)
         column.index = index
-        field = LABEL if declared_column is None else declared_column.field_of(setting.name, is_label=is_label)
-        fields.setdefault(field, []).append(column)
-        for name, added in ({} if declared_column is None else declared_column.added_readers(column)).items():
+        fields.setdefault(spec.field_of(setting.name, is_label=is_label), []).append(column)
+        for name, added in spec.added_readers(column).items():
             fields.setdefault(name, []).append(added)
     return fields
+
+
+def _type_of_label(file: TableFile, columns: Sequence[int], label: int, setting: ColumnSetting) -> ColumnSpec:
+    """Return the type of an undeclared label: as learned, or numeric if one of the first values is a number.
+
+    The first rows of all `columns` are read, so that all that the file does not allow is reported at once.
+    """
+    import numpy as np
+
+    if setting.learned is not None:
+        return Categorical() if "vocabulary" in setting.learned else Numeric()
+    cells = file.head(columns)[0].cells[columns.index(label)]
+    return Numeric() if np.isfinite(cells.numbers(setting.number_format)).any() else Categorical()
 
 
 def learned_names(file: TableFile, declared: Declaration, fields: Mapping[str, Sequence[Column]]) -> dict[str, Any]:
