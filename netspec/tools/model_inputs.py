@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from netspec.compile import ProgramKind
 from netspec.errors import InputError
 from netspec.exchange.importing import import_model
@@ -245,7 +243,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     from netspec.data.readers.npz import open_npz
 
     dataset = open_npz(path)
-    return dataset.read(np.arange(len(dataset)))
+    return {name: dataset.values_of(name) for name in dataset.fields}
 
 
 def import_options(

@@ -77,7 +77,8 @@ def test_shape_preserving_transforms_accept_samples_of_different_sizes():
 
 def test_learned_values_of_a_source_are_saved_and_passed_to_other_splits(monkeypatch: pytest.MonkeyPatch):
     split = split_of(source="npz", path="x")
-    data = ArrayDataset({"x": np.zeros((3, 1))}, digest="", describe=str, learned={"words": ["a", "b"]})
+    data = ArrayDataset({"x": np.zeros((3, 1))}, digest="", describe=str)
+    data.learned = {"words": ["a", "b"]}
     learned = Learned.from_json(Loader(data, split, seed=1).learned.as_json())
     assert learned.source == {"words": ["a", "b"]}
     learned_values: list[Any] = []

@@ -66,33 +66,28 @@ def open_table(
         if len(field_columns) == 1 and field_columns[0].classes
     }
     digest = file.digest if rows is None else fingerprint(file.digest, np.packbits(rows).tobytes())
-    facts: dict[str, Any] = {"classes": classes, "learned": learned}
-    facts |= {"skipped": scanned.skipped, "damaged": scanned.damaged}
-    facts["non_integer_labels"] = {
-        name: field_columns[0].non_integer_labels
-        for name, field_columns in fields.items()
-        if field_columns[0].non_integer_labels
-    }
-    unknown = {column.name: column.unknown_values for column in columns if column.unknown_values}
     sample_bytes = sum(column.width * np.dtype(column.dtype).itemsize for column in columns)
     page = int(np.diff(file.pages()).max())
     if scanned.blocks is not None and scanned.samples * sample_bytes <= cache:
         values = [np.concatenate(parts) for parts in scanned.blocks]
-        dataset = ArrayDataset(
-            table.encoded(values), digest=digest, describe=table.describe, identify=table.identify, **facts
+        dataset: Dataset = ArrayDataset(
+            table.encoded(values), digest=digest, describe=table.describe, identify=table.identify
         )
-        dataset.block = page  # as if it were paged: the order of a shuffle must not depend on the memory
-        dataset.rows_without, dataset.unknown_values = scanned.rows_without, unknown
-        dataset.column_ranges, dataset.column_encodings = table.column_ranges, table.column_encodings
-        dataset.source_rows = table.as_rows()
-        return dataset, table.rows
-    least = WINDOWS_KEPT * max(window, page) if window else 0
-    paged = PagedDataset(table, page, max(cache, least * sample_bytes), **facts)
-    paged.digest = digest
-    paged.rows_without, paged.unknown_values = scanned.rows_without, unknown
-    paged.column_ranges, paged.column_encodings = table.column_ranges, table.column_encodings
-    paged.source_rows = table.as_rows()
-    return paged, table.rows
+    else:
+        least = WINDOWS_KEPT * max(window, page) if window else 0
+        dataset = PagedDataset(table, digest, max(cache, least * sample_bytes))
+    dataset.block = page  # also in memory: the order of a shuffle must not depend on it
+    dataset.classes, dataset.learned = classes, learned
+    dataset.skipped, dataset.damaged, dataset.rows_without = scanned.skipped, scanned.damaged, scanned.rows_without
+    dataset.unknown_values = {column.name: column.unknown_values for column in columns if column.unknown_values}
+    dataset.non_integer_labels = {
+        name: field_columns[0].non_integer_labels
+        for name, field_columns in fields.items()
+        if field_columns[0].non_integer_labels
+    }
+    dataset.column_ranges, dataset.column_encodings = table.column_ranges, table.column_encodings
+    dataset.source_rows = table.as_rows()
+    return dataset, table.rows
 
 
 class _Scan:
@@ -261,29 +256,14 @@ class _Table:
 class PagedDataset(Dataset):
     """A table of which only the pages read last are in memory, up to `cache` bytes."""
 
-    def __init__(
-        self,
-        table: _Table,
-        page: int,
-        cache: int,
-        *,
-        classes: Mapping[str, tuple[str, ...]],
-        learned: Mapping[str, Any],
-        skipped: int,
-        damaged: Sequence[str],
-        non_integer_labels: Mapping[str, Sequence[Problem]],
-    ) -> None:
-        self._table = table
+    def __init__(self, table: _Table, digest: str, cache: int) -> None:
+        self._table, self.digest = table, digest
         self._cache = cache
         self._pages: OrderedDict[int, dict[str, Array]] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
         self._starts = table.file.pages()
-        self.block = page
         self.fields = table.types
-        self.classes, self.learned = dict(classes), dict(learned)
-        self.skipped, self.damaged, self.non_integer_labels = skipped, damaged, non_integer_labels
-        self.digest = table.file.digest
 
     def __len__(self) -> int:
         return self._table.samples
