@@ -132,7 +132,7 @@ def _lines(name: str, stage: str, field_statistics: FieldStatistics, *, together
             f", {' × '.join(f'{low} to {high}' if low != high else str(low) for low, high in field_statistics.sizes)}"
         )
     missing = count(field_statistics.missing) if field_statistics.missing else ""
-    if field_statistics.low is None:
+    if field_statistics.is_empty:
         return [[name, stage, kind, "", "", "", "", "", missing]]
     if together and field_statistics.channels > 1:
         low, high = short_number(min(field_statistics.low)), short_number(max(field_statistics.high))

@@ -11,6 +11,7 @@ import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
 from netspec.data.imaging.annotations import MaskAnnotation
+from netspec.data.moments import RunningMoments
 from netspec.data.pipeline import TransformPipeline
 from netspec.schema.specs.data import SplitFields
 
@@ -21,8 +22,8 @@ MAX_CLASSES = 1000
 
 
 @dataclass
-class FieldStatistics:
-    """Statistics of one field over the samples added so far."""
+class FieldStatistics(RunningMoments):
+    """Statistics of one field over the samples added so far; `mean`, `deviation`, `low` and `high` by channel."""
 
     kind: FieldType
     names: tuple[str, ...] = ()
@@ -36,13 +37,9 @@ class FieldStatistics:
     """Owner of the class indices in the field: pixels of a mask, or boxes of a detection (negative for padding)."""
     counts: Counter[int] | None = None
     """Number of samples, pixels or boxes per class; None if the field does not hold classes."""
-    low: Any = None
-    high: Any = None
-    _number: Any = 0
-    _mean: Any = 0.0
-    _squares: Any = 0.0
 
     def __post_init__(self) -> None:
+        super().__init__()
         if self.labelled != "samples" or (not self.kind.shape and np.dtype(self.kind.dtype).kind in "iub"):
             self.counts = Counter()
 
@@ -56,17 +53,6 @@ class FieldStatistics:
         row = len(shape) == 1 and np.dtype(self.kind.dtype).kind == "f"
         per_channel = len(shape) == 3 or (row and (shape[0] or MAX_COLUMNS + 1) <= MAX_COLUMNS)
         return int(shape[0] or 1) if per_channel else 1
-
-    @property
-    def mean(self) -> Array:
-        """The mean of each channel, (channels,)."""
-        return np.asarray(self._mean)
-
-    @property
-    def deviation(self) -> Array:
-        """The standard deviation of each channel, (channels,)."""
-        deviation: Array = np.sqrt(np.asarray(self._squares) / np.maximum(self._number, 1))
-        return deviation
 
     def add(self, samples: Samples) -> None:
         """Add samples to the statistics."""
@@ -88,27 +74,14 @@ class FieldStatistics:
                 self.counts = None
 
     def _add(self, values: Array) -> None:
-        """Add values (N, channels, any), merging moments by the formula of Chan, Golub and LeVeque (1979)."""
+        """Add values (N, channels, any)."""
         values = values.transpose(1, 0, 2).reshape(values.shape[1], -1)
         if not values.size:
             return
         exact = values.astype(np.float64)
-        finite = np.isfinite(exact)
-        self.missing += int(exact.size - finite.sum())
-        number = finite.sum(axis=1)
-        finite_values = np.where(finite, exact, 0.0)
-        mean = finite_values.sum(axis=1) / np.maximum(number, 1)
-        squares = (np.where(finite, exact - mean[:, None], 0.0) ** 2).sum(axis=1)
-        total = self._number + number
-        delta = mean - self._mean
-        share = number / np.maximum(total, 1)
-        self._mean = self._mean + delta * share
-        self._squares = self._squares + squares + delta**2 * (self._number * share)
-        self._number = total
-        low = np.where(finite, exact, np.inf).min(axis=1)
-        high = np.where(finite, exact, -np.inf).max(axis=1)
-        self.low = low if self.low is None else np.minimum(self.low, low)
-        self.high = high if self.high is None else np.maximum(self.high, high)
+        exact[~np.isfinite(exact)] = np.nan
+        self.missing += int(np.isnan(exact).sum())
+        self.add_values(exact)
 
     def classes(self) -> dict[str, int]:
         """Return the number of samples of each class, by name or number, including known classes without samples."""
@@ -125,7 +98,7 @@ class FieldStatistics:
         data: dict[str, Any] = {"shape": list(self.kind.shape), "dtype": self.kind.dtype, "missing": self.missing}
         if self.kind.ragged:
             data["sizes"] = [list(span) for span in self.sizes]
-        if self.low is not None:
+        if not self.is_empty:
             data |= {"low": _plain(self.low), "high": _plain(self.high)}
             data |= {"mean": _plain(self.mean), "deviation": _plain(self.deviation)}
         return data if self.counts is None else {**data, "classes": self.classes()}

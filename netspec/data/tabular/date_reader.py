@@ -88,7 +88,7 @@ class DateColumn(Column):
 
     def tally(self, values: Array) -> None:
         if self.setting.learned is None and self._learns:
-            self._figures.add(self._numbers(values))
+            self._figures.add_values(self._numbers(values).T)
 
     def finish_learning(self, reread: Callable[[], Iterator[Array]]) -> None:
         if not self._learns:

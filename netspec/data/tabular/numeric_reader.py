@@ -218,7 +218,7 @@ class NumericColumn(Column):
         if self.setting.learned is not None:
             return
         if self._spec.normalization != "none" or self._missing == "mean":
-            self._figures.add(values[:, None])
+            self._figures.add_values(values[None])
         if self._missing == "median":
             self._median.add(values)
 

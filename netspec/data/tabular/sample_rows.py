@@ -54,7 +54,7 @@ class ColumnSummary:
         else:
             numbers = values
         self.missing += int(np.isnan(numbers).sum())
-        self._numbers.add(numbers[:, None])
+        self._numbers.add_values(numbers[None])
 
     @property
     def statistics(self) -> tuple[Any, Any, Any] | None:
@@ -62,7 +62,7 @@ class ColumnSummary:
         if not np.all(self._numbers.count):
             return None
         numbers = self._numbers
-        low, mean, high = (float(values[0]) for values in (numbers.least, numbers.mean, numbers.greatest))
+        low, mean, high = (float(values[0]) for values in (numbers.low, numbers.mean, numbers.high))
         if self.type != "date":
             return low, mean, high
         unit = "s" if low % 86400 or high % 86400 else "D"

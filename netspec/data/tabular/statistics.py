@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from netspec.data.base import Array
+from netspec.data.moments import RunningMoments
 
 if TYPE_CHECKING:
     from netspec.data.tabular.columns.numeric import Normalized
@@ -17,45 +18,17 @@ EPSILON = 1e-7
 """Lower bound of the standard deviation or range in a division: constant columns become zeros."""
 
 
-class ColumnStatistics:
-    """Mean, sum of squares, minimum and maximum of (N, C) values, for each column; nan is ignored.
-
-    Blocks are merged by the formula of Chan, Golub and LeVeque ("Updating formulae …", 1979), which is accurate for
-    large means.
-    """
-
-    def __init__(self) -> None:
-        self.count: Any = 0
-        self.mean: Any = 0.0
-        self._squares: Any = 0.0
-        self.least: Any = np.inf
-        self.greatest: Any = -np.inf
-
-    def add(self, values: Array) -> None:
-        """Add values, (N, C) of float64."""
-        present = ~np.isnan(values)
-        size = present.sum(axis=0)
-        filled = np.where(present, values, 0.0)
-        mean = filled.sum(axis=0) / np.maximum(size, 1)
-        squares = (np.where(present, values - mean, 0.0) ** 2).sum(axis=0)
-        total = self.count + size
-        delta = mean - self.mean
-        share = size / np.maximum(total, 1)
-        self._squares = self._squares + squares + delta**2 * self.count * share
-        self.mean = self.mean + delta * share
-        self.count = total
-        self.least = np.minimum(self.least, np.where(present, values, np.inf).min(axis=0, initial=np.inf))
-        self.greatest = np.maximum(self.greatest, np.where(present, values, -np.inf).max(axis=0, initial=-np.inf))
+class ColumnStatistics(RunningMoments):
+    """Statistics of the columns of a table, or of the parts of dates, each a row of the values."""
 
     def normalization(self, kind: Normalized) -> dict[str, list[float]]:
         """Return `{"offset": …, "scale": …}` with a value for each column: x becomes (x − offset) / scale."""
         if kind == "none" or not np.all(self.count):
             return {}
         if kind == "standard":
-            scale = np.sqrt(self._squares / self.count)
-            offset = self.mean
+            scale, offset = self.deviation, self.mean
         else:
-            scale, offset = self.greatest - self.least, self.least
+            scale, offset = self.high - self.low, self.low
         return {"offset": np.asarray(offset).tolist(), "scale": np.maximum(scale, EPSILON).tolist()}
 
 
