@@ -20,6 +20,7 @@ from time import monotonic
 from typing import IO, TYPE_CHECKING
 
 from netspec.data.dataset_files import find_file
+from netspec.data.files import reading
 from netspec.data.known_datasets import Download, KnownSet, PublishedFile
 from netspec.errors import InputError, RunError, kind_of_path, listing
 from netspec.files.cache_folder import DATA_VARIABLE, data_folder
@@ -300,11 +301,8 @@ def _keep(content: IO[bytes] | gzip.GzipFile, part: PublishedFile, folder: Path)
 
 
 def _digest(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+    with reading(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

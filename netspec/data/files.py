@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from os import stat_result
 from pathlib import Path
@@ -10,12 +11,25 @@ from pathlib import Path
 from netspec.errors import InputError, Problem, kind_of_path, near_path
 
 
+@contextmanager
+def reading(name: str | Path) -> Iterator[None]:
+    """Turn an `OSError` in the block, which reads a file, into an `InputError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot read {name}", got=error.strerror or str(error)) from None
+
+
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file. Raises `InputError` if it cannot be read."""
-    try:
+    with reading(path):
         return existing(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+
+
+def head_of(path: Path) -> bytes:
+    """Return the first bytes of a file, which `kind_of_file` knows. Raises `InputError` if it cannot be read."""
+    with reading(path), path.open("rb") as file:
+        return file.read(64)
 
 
 class Watched:

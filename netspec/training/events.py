@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO, TypeAlias
 
-from netspec.errors import InputError, RunError, counted, format_digits
+from netspec.data.files import reading
+from netspec.errors import RunError, counted, format_digits
 from netspec.schema.plain_json import json_text
 
 Event: TypeAlias = dict[str, Any]
@@ -164,13 +165,10 @@ def read_log(path: Path) -> Iterator[Event]:
 
     Raises `InputError` if the log cannot be read.
     """
-    try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for event in parse_events(lines):
-                if isinstance(event.get("step"), int):
-                    yield event
-    except OSError as error:
-        raise InputError(f"cannot read the log {path}", got=error.strerror or str(error)) from None
+    with reading(f"the log {path}"), path.open(encoding="utf-8", errors="replace") as lines:
+        for event in parse_events(lines):
+            if isinstance(event.get("step"), int):
+                yield event
 
 
 def parse_events(lines: Iterable[str]) -> Iterator[Event]:

@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.data.files import existing
+from netspec.data.files import existing, reading
 from netspec.errors import InputError, counted, kind_of_file
 
 MAX_BYTES = 2**30
@@ -47,13 +47,10 @@ class Sound(NamedTuple):
 
 def read_sound(path: Path) -> tuple[Sound, Array]:
     """The headers and the samples, (channels, frames) of float32. Raises InputError for a file that is damaged."""
-    try:
-        with existing(path).open("rb") as file:
-            sound = _header(path, file)
-            file.seek(sound.start)
-            raw = file.read(sound.frames * sound.channels * sound.bits // 8)
-    except OSError as error:
-        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+    with reading(path), existing(path).open("rb") as file:
+        sound = _header(path, file)
+        file.seek(sound.start)
+        raw = file.read(sound.frames * sound.channels * sound.bits // 8)
     return sound, _numbers(sound, raw).reshape(-1, sound.channels).T
 
 

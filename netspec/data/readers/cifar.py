@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
-from netspec.data.files import existing
+from netspec.data.files import existing, head_of
 from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.records import Records, file_fingerprint
 from netspec.errors import InputError, Problem, counted, kind_of_file
@@ -34,7 +34,7 @@ class CifarFile(Dataset):
     """One file of records. `classes` are those of each label byte, in their order."""
 
     def __init__(self, path: Path, classes: Mapping[str, tuple[str, ...]]) -> None:
-        size = _size_of(path)
+        size = existing(path).stat().st_size
         record = len(classes) + PIXELS
         if not size or size % record:
             raise InputError(_foreign(path, size, record))
@@ -73,19 +73,8 @@ class CifarFile(Dataset):
         return f"{self._path.name}, record {index}"
 
 
-def _size_of(path: Path) -> int:
-    try:
-        return existing(path).stat().st_size
-    except OSError as error:
-        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
-
-
 def _foreign(path: Path, size: int, record: int) -> Problem:
-    try:
-        with path.open("rb") as file:
-            head = file.read(64)
-    except OSError as error:
-        return Problem(f"cannot read {path}", got=error.strerror or str(error))
+    head = head_of(path)
     remainder = counted(size % record, "byte") + " left over"
     is_other_format = not head or head.startswith(_HEADS)
     return Problem(

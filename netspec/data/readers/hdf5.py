@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, Dataset
-from netspec.data.files import Watched, existing, fingerprint
+from netspec.data.files import Watched, existing, fingerprint, head_of
 from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.records import Records, file_fingerprint
 from netspec.data.readers.row_arrays import ColumnDataset, RowArray, chosen, unequal, unusable
@@ -34,8 +34,7 @@ def open_hdf5(paths: Sequence[Path], arrays: Sequence[str] | None) -> Dataset:
 
 def _open(path: Path, arrays: Sequence[str] | None) -> Dataset:
     if not has_signature(existing(path)):
-        with path.open("rb") as file:
-            got = kind_of_file(file.read(64))
+        got = kind_of_file(head_of(path))
         hint = "read an .npz file by `source: npz`" if got == "a zip" else None
         raise InputError(f"{path} is not an HDF5 file", expected="arrays in HDF5", got=got, hint=hint)
     columns, others = _columns(Hdf5File(str(path), path, "an intact HDF5 file"), path, arrays)

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
-from netspec.data.files import fingerprint
+from netspec.data.files import fingerprint, head_of
 from netspec.data.readers.datum import Datum, parse_datum
 from netspec.data.readers.decode import ImageDecoder, upright_size
 from netspec.data.readers.lmdb_values import LmdbValues
@@ -153,15 +153,7 @@ def _opened(path: Path) -> LmdbValues:
                 got=None if level else "a folder without it",
                 hint="write it again with Caffe: `convert_imageset -backend lmdb …`" if level else None,
             )
-    _check_readable(path / "data.mdb" if path.is_dir() else path)
+    data = path / "data.mdb" if path.is_dir() else path
+    if not (head := head_of(data)):
+        raise InputError(f"{data} is not an LMDB", expected="an LMDB of Caffe's Datums", got=kind_of_file(head))
     return LmdbValues(path)
-
-
-def _check_readable(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            head = file.read(64)
-    except OSError as error:
-        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
-    if not head:
-        raise InputError(f"{path} is not an LMDB", expected="an LMDB of Caffe's Datums", got=kind_of_file(head))

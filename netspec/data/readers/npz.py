@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from netspec.data.base import Array, Dataset, FieldType
-from netspec.data.files import existing, fingerprint, read_bytes
+from netspec.data.files import existing, fingerprint, head_of, read_bytes
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.row_arrays import chosen, unequal, unusable
@@ -52,8 +52,7 @@ def _check_zip(path: Path) -> None:
     """Raise `InputError` if a file does not exist, or is not a zip."""
     if zipfile.is_zipfile(existing(path)):
         return
-    with path.open("rb") as file:
-        head = file.read(64)
+    head = head_of(path)
     kind = "a single array (.npy)" if head.startswith(b"\x93NUMPY") else kind_of_file(head)
     raise InputError(
         f"{path} is not an .npz file",

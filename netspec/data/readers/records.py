@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.data.files import Watched, existing, fingerprint
+from netspec.data.files import Watched, existing, fingerprint, reading
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,12 +54,9 @@ class Records:
         records = np.empty((len(rows), *self.shape), self._stored)
         if records.nbytes:
             into = records.reshape(-1).view(np.uint8).data
-            try:
-                with self.path.open("rb", buffering=0) as file:
-                    for first, last in _runs(rows):
-                        self._fill(file, into[first * self._size : last * self._size], int(rows[first]))
-            except OSError as error:
-                raise InputError(f"cannot read {self.path}", got=error.strerror or str(error)) from None
+            with reading(self.path), self.path.open("rb", buffering=0) as file:
+                for first, last in _runs(rows):
+                    self._fill(file, into[first * self._size : last * self._size], int(rows[first]))
             self._watched.check()
         return records.astype(self.dtype, copy=False)
 
@@ -85,15 +82,12 @@ def _runs(rows: Array) -> Iterator[tuple[int, int]]:
 def file_fingerprint(path: Path) -> str:
     """Return a fingerprint of a file's content; for a file of more than `WHOLE` bytes, of its size and samples."""
     existing(path)
-    try:
-        with path.open("rb", buffering=0) as file:
-            size = path.stat().st_size
-            if size <= WHOLE:
-                return hashlib.file_digest(file, "sha256").hexdigest()
-            pieces = []
-            for number in range(BLOCKS):
-                file.seek((size - BLOCK) * number // (BLOCKS - 1))
-                pieces.append(file.read(BLOCK) or b"")
-            return fingerprint(str(size), *pieces)
-    except OSError as error:
-        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
+    with reading(path), path.open("rb", buffering=0) as file:
+        size = path.stat().st_size
+        if size <= WHOLE:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        pieces = []
+        for number in range(BLOCKS):
+            file.seek((size - BLOCK) * number // (BLOCKS - 1))
+            pieces.append(file.read(BLOCK) or b"")
+        return fingerprint(str(size), *pieces)

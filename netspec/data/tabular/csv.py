@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.data.files import Watched, existing
+from netspec.data.files import Watched, existing, reading
 from netspec.data.tabular.cells import TextCells
 from netspec.data.tabular.table_file import Fault, RowBlock
 from netspec.errors import InputError, Location, Problem, SettingHint, kind_of_file
@@ -221,10 +221,8 @@ class TextFile:
             raise InputError(self._undecoded(first))
 
     def _opened(self) -> IO[bytes]:
-        try:
+        with reading(self.path):
             return self.path.open("rb")
-        except OSError as error:
-            raise InputError(f"cannot read {self.path}", got=error.strerror or str(error)) from None
 
     def _first(self, file: IO[bytes]) -> _Row | None:
         try:
@@ -233,10 +231,8 @@ class TextFile:
             raise InputError(self._unreadable(1, error)) from None
 
     def blocks(self, columns: Sequence[int]) -> Generator[RowBlock]:
-        try:
+        with reading(self.path):
             raw = _Hashed(self.path)
-        except OSError as error:
-            raise InputError(f"cannot read {self.path}", got=error.strerror or str(error)) from None
         with io.BufferedReader(raw, 1 << 20) as file:
             source = _Rows(file, self._options)
             rows = iter(source)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.data.files import Watched, existing
+from netspec.data.files import Watched, existing, head_of
 from netspec.data.tabular.cells import TextCells, merged
 from netspec.data.tabular.number_format import PLAIN, NumberFormat
 from netspec.data.tabular.table_file import RowBlock
@@ -86,8 +86,7 @@ class ParquetTable:
 
     def _damaged(self, error: Exception) -> Problem:
         self._watched.check()
-        with self.path.open("rb") as file:
-            head = file.read(64)
+        head = head_of(self.path)
         if not head.startswith(b"PAR1"):
             expected, got = "a file that begins with PAR1", kind_of_file(head)
             return Problem(f"{self.path} is not a Parquet file", expected=expected, got=got)

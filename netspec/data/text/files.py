@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from netspec.data.files import existing
+from netspec.data.files import existing, reading
 from netspec.errors import InputError, Location, Problem
 
 BLOCK = 2**20
@@ -46,10 +46,8 @@ def part_of(path: Path, first: float, last: float) -> FileRange:
 
 def opened(path: Path) -> BinaryIO:
     """Open a file to read bytes. Raises `InputError` if it cannot be read."""
-    try:
+    with reading(path):
         return existing(path).open("rb")
-    except OSError as error:
-        raise InputError(f"cannot read {path}", got=error.strerror or str(error)) from None
 
 
 def _character(file: BinaryIO, byte: int) -> int:
