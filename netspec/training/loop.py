@@ -536,10 +536,10 @@ class TrainingLoop:
         is_saved = gather_joint(self.session, path.is_file())[0]  # the root writes it
         return [f"the weights before this step are in {path}"] if is_saved else []
 
-    def resume_position(self) -> tuple[int, int, int]:
+    def agree_on_position(self) -> tuple[int, int, int]:
         """Return where a run continues in the data after a failure: after a batch that was not finite on any worker.
 
-        Without such a batch, after the last one that this worker used. Collective.
+        Without such a batch, after the last one that this worker used. Collective: all workers gather.
         """
         skipped = [tuple(position) for position in self.session.gather(self._after_non_finite) if position is not None]
         return max([self.position, *skipped])

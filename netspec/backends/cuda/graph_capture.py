@@ -78,7 +78,7 @@ class GraphExecutor(Executor):
     def __init__(self, device: CudaDevice, bound: BoundProgram) -> None:
         super().__init__(device, bound)
         self.flow: ExecutionQueue = device.flow
-        self.recording = CaptureLimits.of(bound.plan)
+        self.limits = CaptureLimits.of(bound.plan)
         offsets, nbytes = dict[str, int](), 0
         for name, array in bound.inputs.items():
             offsets[name], nbytes = nbytes, nbytes + align_up(array.nbytes)
@@ -88,7 +88,7 @@ class GraphExecutor(Executor):
         self._judge = self.flow.judge(bound.guard) if bound.guard is not None else None
         if world().size > 1:
             communicating_graphs.add(self)
-        self._captures = self.recording.can_capture
+        self._captures = self.limits.can_capture
         self._warm = False  # the first run compiles and loads kernels
 
     def forget(self) -> None:
@@ -125,12 +125,12 @@ class GraphExecutor(Executor):
 
         If kernels write states that the flag cannot stop, wait for the guard first.
         """
-        bound, flow, slot, recording = self.bound, self.flow, self._now, self.recording
-        if recording.ignores_stop_flag or not recording.writes:
+        bound, flow, slot, limits = self.bound, self.flow, self._now, self.limits
+        if limits.ignores_stop_flag or not limits.writes:
             flow.settle()
         flow.stream.wait_event(slot.arrived)
         slot.used = True
-        if recording.waits_for_guard:
+        if limits.waits_for_guard:
             self._play("first", [slot.take, bound.before.run, self._tell])
             slot.judged.record(flow.stream)
             outcome = self._pending(slot, slot.judged)
@@ -143,20 +143,20 @@ class GraphExecutor(Executor):
             slot.done.record(flow.stream)
         else:
             bound.writing()
-            judge = [] if self._judge is None or not recording.writes else [self._judge]
+            judge = [] if self._judge is None or not limits.writes else [self._judge]
             self._play("whole", [slot.take, bound.before.run, *judge, bound.after.run, self._tell])
             slot.done.record(flow.stream)
             outcome = self._pending(slot, slot.done)
-            if recording.writes and recording.guarded:
+            if limits.writes and limits.guarded:
                 flow.register(outcome)
-            elif recording.guarded:
+            elif limits.guarded:
                 outcome()
         self._warm = True
-        return outcome if recording.guarded else float
+        return outcome if limits.guarded else float
 
     def _pending(self, slot: InputSlot, done: Any) -> PendingRun:
         flow = self.flow
-        flow.runs += self.recording.writes
+        flow.runs += self.limits.writes
 
         def origin() -> Any:
             self._now = slot

@@ -152,7 +152,7 @@ class Checkpoints(Callback):
         self._gave_up = True
         saved = -1 if self._saved is None else self._saved.step
         if session.can_save_after_failure(training.step, saved, unchanged=not training.stepper.changed):
-            training.loader.seek(*training.resume_position())
+            training.loader.seek(*training.agree_on_position())
             if training.stepper.restarts:
                 training.stepper.rewind()
                 training.progress.part = PartialStep()
