@@ -125,5 +125,8 @@ def _plan_memory(variant: RecomputeVariant, slots: int) -> ExecutionPlan:
     order, invariant_count = scheduled.order, scheduled.invariant_count
     before_guard_count = scheduled.before_guard_count
     choices = {node: kernels[node] for node in order if node in kernels}
-    memory = plan_memory(graph, order, workspace, before_guard_count, layouts, invariant_count, slots, not_inplace)
+    memory = plan_memory(
+        graph, order, workspace, before_guard_count=before_guard_count, layouts=layouts,
+        invariant_count=invariant_count, input_slots=slots, out_of_place=not_inplace,
+    )  # fmt: skip
     return ExecutionPlan(graph, order, invariant_count, before_guard_count, choices, layouts, memory)

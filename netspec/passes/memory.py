@@ -23,6 +23,7 @@ def plan_memory(
     graph: Graph,
     order: Sequence[Node],
     workspace: Mapping[Node, int],
+    *,
     before_guard_count: int = 0,
     layouts: Mapping[Value, Layout] | None = None,
     invariant_count: int = 0,

@@ -418,7 +418,8 @@ def _align(
         training.folder.write_spec(resolved_yaml(spec, _origin_in_run(training.folder, start.changed)))
     stack.enter_context(signals)
     loop = TrainingLoop(
-        spec, compiler, loader, training.evaluation_loaders, training.folder, signals, progress, session,
+        spec, compiler, loader, evaluation_loaders=training.evaluation_loaders, folder=training.folder,
+        signals=signals, progress=progress, session=session,
         listeners=[EventListener(listener) for listener in listeners],
         callbacks=built, began=began,
     )  # fmt: skip

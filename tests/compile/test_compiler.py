@@ -85,7 +85,7 @@ def test_peak_memory_of_lenet_is_a_few_activations() -> None:
     plan = Compiler(load_net(LENET), solver=SOLVERS["sgd"], device="null").plan(ProgramKind.TRAIN, 64)
     convolved, images = 64 * 20 * 24 * 24 * 4, 64 * 28 * 28 * 4
     assert convolved + images < plan.memory.lower_bound <= plan.memory.arena_bytes <= 1.15 * plan.memory.lower_bound
-    constructed = plan_memory(plan.graph, plan.graph.nodes(), {}, 0)
+    constructed = plan_memory(plan.graph, plan.graph.nodes(), {})
     assert plan.memory.arena_bytes < 0.85 * constructed.arena_bytes
 
 

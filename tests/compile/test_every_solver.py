@@ -62,7 +62,7 @@ def test_checkpoint_contains_all_states_of_a_step(type_, fields, tmp_path):
     train(first, range(2))
     roles = {name: info.role for name, info in first.info.items()}
     states = {name: first.states[name] for name in roles}
-    write_checkpoint(tmp_path / "made.h5", states, roles, {"step": 2}, "", first.evaluated)
+    write_checkpoint(tmp_path / "made.h5", states, roles, {"step": 2}, "", evaluated=first.evaluated)
     for name, array in read_checkpoint(tmp_path / "made.h5").states.items():
         second.states.assign(name, array)
     assert train(second, range(2, 4)) == train(first, range(2, 4))

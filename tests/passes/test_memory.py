@@ -45,8 +45,9 @@ def planned(graph: Graph, workspace: int = 0, *, fused: bool = False) -> Executi
     scheduled = schedule(graph)
     scratch = {node: workspace for node in scheduled.order if not node.op.traits.source and not node.op.traits.view}
     memory = plan_memory(
-        graph, scheduled.order, scratch, scheduled.before_guard_count, invariant_count=scheduled.invariant_count
-    )
+        graph, scheduled.order, scratch, before_guard_count=scheduled.before_guard_count,
+        invariant_count=scheduled.invariant_count,
+    )  # fmt: skip
     return ExecutionPlan(
         graph, scheduled.order, scheduled.invariant_count, scheduled.before_guard_count, {}, {}, memory
     )

@@ -33,8 +33,9 @@ def before_and_after(graph: Graph, workspace: int = 0) -> tuple[ExecutionPlan, E
 
     def plan(scheduled: Schedule) -> ExecutionPlan:
         memory = plan_memory(
-            graph, scheduled.order, scratch, scheduled.before_guard_count, invariant_count=scheduled.invariant_count
-        )
+            graph, scheduled.order, scratch, before_guard_count=scheduled.before_guard_count,
+            invariant_count=scheduled.invariant_count,
+        )  # fmt: skip
         return ExecutionPlan(
             graph, scheduled.order, scheduled.invariant_count, scheduled.before_guard_count, {}, {}, memory
         )
@@ -94,8 +95,9 @@ def memory_of(model: str, batch_size: int) -> tuple[MemoryPlan, MemoryPlan]:
     scheduled = schedule(plan.graph)
     scratch = {node: workspace.size for node, workspace in plan.memory.workspace.items()}
     before = plan_memory(
-        plan.graph, scheduled.order, scratch, scheduled.before_guard_count, plan.layouts, scheduled.invariant_count
-    )
+        plan.graph, scheduled.order, scratch, before_guard_count=scheduled.before_guard_count, layouts=plan.layouts,
+        invariant_count=scheduled.invariant_count,
+    )  # fmt: skip
     return plan.memory, before
 
 

@@ -45,8 +45,9 @@ def planned(variant: RecomputeVariant) -> ExecutionPlan:
     graph = variant.graph
     scheduled = schedule(graph)
     memory = plan_memory(
-        graph, scheduled.order, {}, scheduled.before_guard_count, variant.layouts, scheduled.invariant_count
-    )
+        graph, scheduled.order, {}, before_guard_count=scheduled.before_guard_count, layouts=variant.layouts,
+        invariant_count=scheduled.invariant_count,
+    )  # fmt: skip
     return ExecutionPlan(
         graph, scheduled.order, scheduled.invariant_count, scheduled.before_guard_count, {}, variant.layouts, memory
     )

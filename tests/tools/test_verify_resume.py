@@ -48,7 +48,7 @@ def change_checkpoint(run: Path, change: Callable[[CheckpointFile], CheckpointFi
     path = find_latest_checkpoint(run / "checkpoints").path
     assert path is not None
     changed = change(read_checkpoint(path))
-    write_checkpoint(path, changed.states, changed.roles, changed.progress, changed.spec, changed.evaluated)
+    write_checkpoint(path, changed.states, changed.roles, changed.progress, changed.spec, evaluated=changed.evaluated)
 
 
 def test_equal_runs_are_identical_even_if_steps_are_logged_again(runs: tuple[Path, Path]) -> None:

@@ -68,7 +68,7 @@ def test_workers_without_centers_resume_from_the_center(
     }
     roles = {name: info.role for name, info in first.info.items()}
     parallel = "parallel: {strategy: elastic_averaging}"
-    write_checkpoint(path, states, roles, {"step": 3}, parallel, first.evaluated, [own_states])
+    write_checkpoint(path, states, roles, {"step": 3}, parallel, evaluated=first.evaluated, worker_states=[own_states])
     starts = start_workers(train_spec, strategy, workers, path)
     centers = {name: states[label] for name, label in first.evaluated.items()}
     assert len(centers) == 8

@@ -97,6 +97,6 @@ def test_a_checkpoint_without_an_average_is_refused(tmp_path: Path) -> None:
     states = {"w": np.zeros(3), "solver/w/average": np.zeros(2)}
     roles = {"w": "parameter", "solver/w/average": "slot"}
     for other in ("solver/w/average", "nothing"):
-        write_checkpoint(path, states, roles, {"step": 1}, "", {"w": other})
+        write_checkpoint(path, states, roles, {"step": 1}, "", evaluated={"w": other})
         with pytest.raises(InputError, match="no state like `w` stands for it"):
             read_weights(path)

@@ -27,11 +27,11 @@ def attend(
     op, operands = Attention(band), (query, key, value) if mask is None else (query, key, value, mask)
     if not (builder.training and rate) and _fused_attention(builder, op, operands):
         return op.call_multi(*operands)[0]
-    return attend_with_scores(builder, query, key, value, rate, band, mask)[0]
+    return attend_with_scores(builder, query, key, value, rate=rate, band=band, mask=mask)[0]
 
 
 def attend_with_scores(
-    builder: Builder, query: Value, key: Value, value: Value, rate: float, band: AttentionBand,
+    builder: Builder, query: Value, key: Value, value: Value, *, rate: float, band: AttentionBand,
     mask: Value | None = None, unmasked: int = 0,
 ) -> tuple[Value, Value]:  # fmt: skip
     """The result of `attend`, and the attention weights before dropout, (N, heads…, T, S).

@@ -148,7 +148,9 @@ class HeadsSpec(LayerSpec):
         extra_keys = k.shape[1] - key.shape[1]
         if not extra_keys and not self.return_attention_scores:
             return self._project_output(builder, query, attend(builder, q, k, v, self.dropout, band, mask), outputs)
-        means, scores = attend_with_scores(builder, q, k, v, self.dropout, band, mask, unmasked=extra_keys)
+        means, scores = attend_with_scores(
+            builder, q, k, v, rate=self.dropout, band=band, mask=mask, unmasked=extra_keys
+        )
         y = self._project_output(builder, query, means, outputs)
         return (y, reshape_to(scores, (y.shape[0], heads, *scores.shape[-2:]))) if self.return_attention_scores else y
 

@@ -180,6 +180,6 @@ class Checkpoints(Callback):
         evaluated = {name: label for name, label in stored.items() if label != name}
         training.mend_folder()
         self._spec = self._spec or canonical_yaml(training.spec)
-        write_checkpoint(path, states, roles, meta, self._spec, evaluated, gathered.by_worker)
+        write_checkpoint(path, states, roles, meta, self._spec, evaluated=evaluated, worker_states=gathered.by_worker)
         training.folder.prune(training.spec.train.keep_checkpoints)
         training.emit("checkpoint", step=progress.step, path=str(path))

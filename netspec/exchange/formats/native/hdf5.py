@@ -112,6 +112,7 @@ def write_checkpoint(
     roles: Mapping[str, str],
     progress: Mapping[str, Any],
     spec: str,
+    *,
     evaluated: Mapping[str, str] = MappingProxyType({}),
     worker_states: Sequence[Mapping[str, NDArray[Any]]] = (),
 ) -> None:
