@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from itertools import count
 from math import prod
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from netspec.errors import InputError, kind_of_path
 from netspec.files import hdf5_server
 from netspec.files.damage import COPY_AGAIN
+from netspec.files.helper_process import HelperProcess
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,8 +33,6 @@ SECONDS = 5.0
 """Processor time that the library may use for one request; most take a millisecond."""
 BYTES_A_SECOND = 2**24
 """Least expected speed of the library: the time limit grows with the size of the file and of the values."""
-WAIT = 10
-"""Seconds within which a process must end after its input has ended."""
 
 
 @dataclass(frozen=True)
@@ -196,14 +192,13 @@ class Hdf5File:
         """Return why the process ended. The next file gets a new one; this file does not after a time limit."""
         _forget()
         assert isinstance(library, _Process)
-        status = library.process.wait(WAIT)
-        if -status == getattr(signal, "SIGPROF", None):
+        reason = library.helper.exit_reason()
+        if reason == "SIGPROF":
             why = f"the HDF5 library did not finish after {seconds:.0f} seconds of CPU time"
             if self._mark is not None:
                 _endless[self._mark] = why
             return why
-        cause = signal.Signals(-status).name if status < 0 else f"status {status}"
-        return f"the HDF5 library crashed on it ({cause})"
+        return f"the HDF5 library crashed on it ({reason})"
 
     def _refused(self, got: str) -> InputError:
         return InputError(f"{self.name} is damaged", expected=self.expected, got=got, hint=COPY_AGAIN)
@@ -254,40 +249,21 @@ class _Process(_Library):
 
     def __init__(self) -> None:
         super().__init__()
-        command = [sys.executable, "-P", str(Path(hdf5_server.__file__))]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        self.helper = HelperProcess(hdf5_server)
         self.owner = os.getpid()
-        weakref.finalize(self, _end, self.process)
         import numpy  # noqa: F401, ICN001  # while the process starts: values need it
 
     def ask(self, request: dict[str, Any], data: bytes | memoryview) -> tuple[dict[str, Any], bytearray] | None:
-        requests, answers = self.process.stdin, self.process.stdout
-        assert requests is not None
-        assert answers is not None
-        try:
-            requests.write(json.dumps(request).encode() + b"\n")
-            requests.write(data)
-            requests.flush()
-        except (BrokenPipeError, ValueError):
+        helper = self.helper
+        if not helper.send(json.dumps(request).encode() + b"\n", data):
             return None
-        head = answers.read(hdf5_server.SIZES.size)
-        if len(head) < hdf5_server.SIZES.size:
+        if (head := helper.receive(hdf5_server.SIZES.size)) is None:
             return None
-        sizes = hdf5_server.SIZES.unpack(head)
-        text, values = (_read(answers, size) for size in sizes)
-        if len(text) < sizes[0] or len(values) < sizes[1]:
+        text, values = (helper.receive(size) for size in hdf5_server.SIZES.unpack(head))
+        if text is None or values is None:
             return None
         header: dict[str, Any] = json.loads(text)
         return header, values
-
-
-def _read(file: IO[bytes], size: int) -> bytearray:
-    data = bytearray(size)
-    count = file.readinto(data)  # type: ignore[attr-defined]  # of a buffered reader, as pipes are
-    del data[count:]
-    return data
 
 
 _lock = threading.RLock()
@@ -309,15 +285,3 @@ def _forget() -> None:
     """Let the next request start a new process."""
     global _process  # noqa: PLW0603  # as above
     _process = None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with suppress(BrokenPipeError):
-                pipe.close()
-    try:
-        process.wait(WAIT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

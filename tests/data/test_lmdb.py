@@ -260,7 +260,7 @@ def test_the_reading_process_ends_with_the_dataset(tmp_path):
     write(tmp_path / "set", {b"a": datum(noise(1, 2, 2), 1)})
     data = opened(tmp_path)
     assert isinstance(data, DatumDataset)
-    process = data._values._process
+    process = data._values._helper.process
     assert process.poll() is None
     del data
     assert process.poll() == 0

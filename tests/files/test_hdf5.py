@@ -23,6 +23,7 @@ from netspec.exchange.formats.native.hdf5_file import BLOCK_BYTES, HeaderBlock
 from netspec.exchange.importing import import_model
 from netspec.files import hdf5
 from netspec.files.hdf5 import Hdf5File, StoredArray, has_signature
+from netspec.files.helper_process import HelperProcess
 from tests.data.conftest import split_of
 
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -179,7 +180,7 @@ def test_the_next_file_is_not_affected_by_a_crash(tmp_path: Path) -> None:
         file.create_dataset("x", data=np.arange(10), chunks=(5,))
     first, other = (Hdf5File(name, tmp_path / "a.h5", "numbers") for name in ("one", "other"))
     stored = stored_in(first, "x")
-    os.kill(hdf5._running().process.pid, signal.SIGKILL)
+    os.kill(hdf5._running().helper.process.pid, signal.SIGKILL)
     with pytest.raises(InputError, match="one is damaged") as caught:
         first.values(stored)
     assert caught.value.problems[0].got == "the HDF5 library crashed on it (SIGKILL)"
@@ -197,7 +198,7 @@ def test_an_interrupted_request_leaves_no_answer_behind(tmp_path: Path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(hdf5, "_read", interrupted)
+        patched.setattr(HelperProcess, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             opened.attributes("")
     assert opened.values(stored).tolist() == list(range(10))

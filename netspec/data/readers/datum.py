@@ -38,7 +38,7 @@ class Datum:
         return values.reshape(shape)
 
 
-def parse_datum(message: bytes | memoryview) -> Datum:
+def parse_datum(message: bytes | bytearray | memoryview) -> Datum:
     """Parse a Datum. Fields unknown to Caffe are skipped. Raises NoMessage for invalid bytes."""
     datum, view, offset = Datum(), memoryview(message), 0
     pieces: list[Array] = []

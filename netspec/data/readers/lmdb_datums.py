@@ -97,7 +97,7 @@ class DatumDataset(Dataset):
             raise DamagedSamples(damaged)
         return {"image": images if None in self._shape else np.stack(images), "label": labels}
 
-    def _datum(self, index: int, value: bytes | None) -> Datum:
+    def _datum(self, index: int, value: bytearray | None) -> Datum:
         if value is None:
             raise InputError(f"{self._values.data} is damaged", got=f"no value for the key {self._values.key(index)!r}")
         try:
