@@ -68,7 +68,7 @@ class SelectedBoxes:
         scores = node("Slice", self.source, constant([4]), constant([channels]), axis)
         scores = node("Reshape", scores, constant([0, cells * classes]))
         if cells * classes > MAX_CANDIDATES:
-            largest, indices = writer.top(scores, MAX_CANDIDATES, 1)
+            largest, indices = writer.top(scores, MAX_CANDIDATES)
             nothing = node("Sub", node("Mul", scores, constant(0, "float32")), constant(1, "float32"))
             scores = node("ScatterElements", nothing, indices, largest, axis=1)
         too_low = node("Less", scores, constant(self._threshold(), "float32"))
@@ -82,7 +82,7 @@ class SelectedBoxes:
         nothing = node("Sub", node("Mul", scores, constant(0, "float32")), constant(1, "float32"))
         kept = node("ScatterND", nothing, selected, node("GatherND", scores, selected))
         kept = node("Reshape", node("Transpose", kept, perm=[0, 2, 1]), constant([0, cells * classes]))
-        values, indices = writer.top(kept, self.count, 1)
+        values, indices = writer.top(kept, self.count)
         is_absent = node("Less", values, constant(0, "float32"))
         boxes, probabilities, labels = self.names
         node("Where", is_absent, constant(0, "float32"), values, output=probabilities)

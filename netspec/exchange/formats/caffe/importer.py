@@ -211,12 +211,12 @@ class CaffeImporter:
                 "it reads a Parameter, which has no batch: only Scale and Bias can", field="bottom"
             )
         if ref not in self.values and ref.layer is None and ref.blob in self.inputs:
-            self._declare(ref, node, index, like)
+            self._declare(ref, like)
         if ref not in self.values:
             raise SkippedLayer
         return self.values[ref]
 
-    def _declare(self, ref: ValueRef, node: CaffeNode, index: int, like: tuple[int, ...] | None) -> None:
+    def _declare(self, ref: ValueRef, like: tuple[int, ...] | None) -> None:
         """Add an input of the net for a blob that is read for the first time."""
         input_of_net = self.inputs[ref.blob]
         shape = input_of_net.shape if input_of_net.shape is not None else like
@@ -242,10 +242,6 @@ class CaffeImporter:
         self.values[ref] = NetValue(name, self.builder.input(name, kind))
         self.draft.inputs[name] = as_field(input_of_net, shape)
 
-    def is_parameter(self, node: CaffeNode, index: int) -> bool:
-        """Whether an input is the output of a layer Parameter."""
-        return node.bottoms[index] in self.parameters
-
     def set_top(self, node: CaffeNode, value: NetValue, index: int = 0) -> None:
         """Set the value of a layer's `index`-th top."""
         if index >= len(node.layer["top"]):
@@ -264,10 +260,6 @@ class CaffeImporter:
     def is_read(self, ref: ValueRef) -> bool:
         """Whether a layer uses the value, or it is an output."""
         return ref in self.outputs or any(node.type != "Silence" for node in self.readers(ref))
-
-    def first_of(self, node: CaffeNode) -> str:
-        """Name of the value in a layer's first top."""
-        return self.values[ValueRef(node.key, 0, node.layer["top"][0])].name
 
     def reader(self, node: CaffeNode, type_: str) -> CaffeNode | None:
         """The only reader of a layer's first top, if it is of this type and in the same phases."""

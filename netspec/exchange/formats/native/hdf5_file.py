@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn, get_args
 from zlib import crc32
 
 import numpy as np
@@ -24,10 +24,6 @@ from netspec.exchange.containers.protobuf import is_onnx
 from netspec.exchange.files import reading, sniff, write_atomically
 from netspec.files.damage import refuse_damage
 from netspec.files.hdf5 import Entry, Hdf5File, StoredArray
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 Kind = Literal["weights", "checkpoint", "capsule"]
 
@@ -114,7 +110,7 @@ def write_file(
 
     Raises `RunError` if the disk rejects it, `ValueError` for an array or a `meta` that no file can store.
     """
-    stored_arrays = {name: _plain(np, name, array) for name, array in arrays.items()}
+    stored_arrays = {name: _plain(name, array) for name, array in arrays.items()}
     entries: list[dict[str, Any]] = [
         {
             "name": name,
@@ -132,10 +128,7 @@ def write_file(
     image = _image(kind, text, {entry["path"]: stored_arrays[entry["name"]] for entry in entries})
     _seal(image, kind, step)
 
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(image)
-
-    write_atomically(path, write)
+    write_atomically(path, lambda temporary: temporary.write_bytes(image))
 
 
 def checksum(array: NDArray[Any]) -> int:
@@ -143,14 +136,14 @@ def checksum(array: NDArray[Any]) -> int:
     return crc32(array.reshape(-1).view("uint8").data)
 
 
-def _plain(np: Any, name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """The array in C order and little-endian. `ascontiguousarray` alone would give a scalar an axis."""
     array = np.asarray(array)
     if str(array.dtype.newbyteorder("=")) not in DTYPES:
         raise ValueError(f"{name}: arrays of {array.dtype} are not held in files")
     if not name or "\0" in name:
         raise ValueError(f"{name!r} cannot name an array")
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")  # type: ignore[no-any-return]  # np is Any
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def _image(kind: str, manifest: bytes, arrays: Mapping[str, NDArray[np.generic]]) -> memoryview:

@@ -95,7 +95,7 @@ class Exported:
             else:
                 external.write_data(apart, self.weights)
         data = self.model.SerializeToString(deterministic=True)
-        write_atomically(path, lambda temporary: _write(temporary, data))
+        write_atomically(path, lambda temporary: temporary.write_bytes(data))
         external.remove_others(path, "" if apart is None else apart.name)
         return ExportReport(
             path=path,
@@ -110,10 +110,6 @@ class Exported:
             comparison=comparison,
             on_user_inputs=on_user_inputs,
         )
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
 
 
 def to_onnx(

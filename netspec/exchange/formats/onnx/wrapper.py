@@ -154,11 +154,11 @@ class NodeWriter:
         self._nodes.append(WrapperNode(op_type, inputs, [name], attributes, domain))
         return name
 
-    def top(self, x: str, count: int, axis: int) -> tuple[str, str]:
-        """Return the largest elements along an axis, in descending order, and their indices."""
+    def top(self, x: str, count: int) -> tuple[str, str]:
+        """Return the largest elements along axis 1, in descending order, and their indices."""
         names = [f"{self._prefix}/{part}{len(self._nodes)}" for part in ("largest", "indices")]
         inputs = [x, self.constant([count])]
-        self._nodes.append(WrapperNode("TopK", inputs, names, {"axis": axis}, ""))
+        self._nodes.append(WrapperNode("TopK", inputs, names, {"axis": 1}, ""))
         return names[0], names[1]
 
     def cast(self, tensor: str, dtype: str, output: str = "") -> str:

@@ -26,7 +26,7 @@ HEADS_FIRST = (0, 2, 1, 3)
 def attention(ctx: LiftContext, node: OperatorNode) -> None:
     """Self-attention of a sequence (N, T, in), with all projections in one matrix (in, query + key + value)."""
     steps, x = Expansion(ctx, node), node.inputs[0]
-    need_no_state(ctx, node, past=(4, 6), present=1)
+    need_no_state(ctx, node, past=(4, 6))
     if node.attributes.get("do_rotary"):
         raise UnsupportedFeature("rotary positions")
     weights = ctx.tensors.constant(node.inputs[1], "matrix of projections")
@@ -60,7 +60,7 @@ def multi_head_attention(ctx: LiftContext, node: OperatorNode) -> None:
     A key without a value contains both (N, S, heads, 2, D); a single operand contains all three (N, T, heads, 3, D).
     """
     steps, count = Expansion(ctx, node), node.attributes["num_heads"]
-    need_no_state(ctx, node, past=(6, 7, 8, 9), present=1)
+    need_no_state(ctx, node, past=(6, 7, 8, 9))
     tensors = [name for name in node.inputs[:3] if name]
     packed = tensors[-1]
     if ctx.tensors.rank(packed) == 5:
@@ -102,9 +102,9 @@ def _biased(ctx: LiftContext, steps: Expansion, node: OperatorNode, names: list[
     return biased
 
 
-def need_no_state(ctx: LiftContext, node: OperatorNode, past: tuple[int, ...], present: int) -> None:
+def need_no_state(ctx: LiftContext, node: OperatorNode, past: tuple[int, ...]) -> None:
     """Raise `UnsupportedFeature` if cached keys and values are passed in, or results other than the first are used."""
-    if any(map(node.operand, past)) or any(ctx.tensors.is_read(name) for name in node.outputs[present:]):
+    if any(map(node.operand, past)) or any(ctx.tensors.is_read(name) for name in node.outputs[1:]):
         raise UnsupportedFeature("cached keys and values, or attention scores as an output")
 
 

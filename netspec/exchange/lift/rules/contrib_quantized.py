@@ -158,7 +158,7 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     """Attention whose projections are integer matrix products."""
     steps = Expansion(ctx, node)
     x, weights, bias, x_scale, scale, mask, x_zero, zero, _ = (node.operand(index) for index in range(9))
-    need_no_state(ctx, node, past=(8,), present=1)
+    need_no_state(ctx, node, past=(8,))
     projected = _multiplied(steps, (x, x_scale, x_zero), (weights, scale, zero), bias)
     width = ctx.tensors.shape(weights)[1] // 3
     parts = steps.node_with_results(3, "Split", projected, _integers(steps, [width] * 3), axis=-1)

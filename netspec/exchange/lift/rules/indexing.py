@@ -14,10 +14,10 @@ from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 from netspec.graph.ops.indexing import GatherElements
 
 
-def along(ctx: LiftContext, node: OperatorNode, default: int = 1, axis: int | None = None) -> dict[str, Any]:
+def along(ctx: LiftContext, node: OperatorNode, axis: int | None = None) -> dict[str, Any]:
     """The field `axis` for the operator's axis of its first operand; empty if it is the layer's default."""
     net_axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"] if axis is None else axis)
-    return {} if net_axis == default else {"axis": net_axis}
+    return {} if net_axis == 1 else {"axis": net_axis}
 
 
 @rule("GatherElements")

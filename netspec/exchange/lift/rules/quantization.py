@@ -138,7 +138,7 @@ def dynamic(ctx: LiftContext, node: OperatorNode) -> None:
 def matmul_integer(ctx: LiftContext, node: OperatorNode) -> None:
     """Import an integer product with a constant matrix, which becomes a parameter, or with a computed one."""
     x, other = node.inputs[:2]
-    kernel, sources, fields = _matrix(ctx, node, x, other)
+    kernel, sources, fields = _matrix(ctx, x, other)
     zero, of_kernel = (node.operand(index) for index in (2, 3))
     arrays = {"kernel": kernel} if kernel is not None else {}
     if zero and zero not in ctx.tensors.constants:
@@ -153,15 +153,13 @@ def matmul_integer(ctx: LiftContext, node: OperatorNode) -> None:
 def qlinear_matmul(ctx: LiftContext, node: OperatorNode) -> None:
     """Import a quantized product with a constant or computed matrix; scales and zero points must be constants."""
     x, other = node.inputs[0], node.inputs[3]
-    kernel, sources, fields = _matrix(ctx, node, x, other)
+    kernel, sources, fields = _matrix(ctx, x, other)
     arrays = {"kernel": kernel} if kernel is not None else {}
     _requantized(ctx, fields, arrays, [*node.inputs[1:3], *node.inputs[4:8]])
     ctx.layers.add(node, node.op_type, sources, fields, arrays)
 
 
-def _matrix(
-    ctx: LiftContext, node: OperatorNode, x: str, other: str
-) -> tuple[NDArray[Any] | None, list[str], dict[str, Any]]:
+def _matrix(ctx: LiftContext, x: str, other: str) -> tuple[NDArray[Any] | None, list[str], dict[str, Any]]:
     """The matrix, if it is the layer's; what the layer reads; its fields."""
     ctx.tensors.axis(x, -1)
     if other in ctx.tensors.constants and ctx.tensors.constants[other].ndim == 2:

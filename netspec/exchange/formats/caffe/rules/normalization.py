@@ -66,7 +66,7 @@ def scaled(importer: CaffeImporter, node: CaffeNode) -> None:
     """Scale, by learned factors, or by a second input."""
     path = "scale_param"
     param, x = node.layer[path], importer.read(node)
-    if len(node.bottoms) > 1 and not importer.is_parameter(node, 1):
+    if len(node.bottoms) > 1 and node.bottoms[1] not in importer.parameters:
         if param["bias_term"]:
             raise UnsupportedFeature("a bias in addition to a second input", field=f"{path}.bias_term")
         importer.set_top(node, _with_second(importer, node, "Scale", path, x))
@@ -85,7 +85,7 @@ def bias(importer: CaffeImporter, node: CaffeNode) -> None:
     """Bias, learned, or a second input."""
     path = "bias_param"
     param, x = node.layer[path], importer.read(node)
-    if len(node.bottoms) > 1 and not importer.is_parameter(node, 1):
+    if len(node.bottoms) > 1 and node.bottoms[1] not in importer.parameters:
         importer.set_top(node, _with_second(importer, node, "Bias", path, x))
         return
     fields = initializers(param, path, bias_initializer="filler") | _along(importer, node, path, x)

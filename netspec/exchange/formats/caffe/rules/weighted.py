@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from netspec.exchange.formats.caffe.fillers import initializers
 from netspec.exchange.formats.caffe.importer import CaffeImporter, NetValue, ParameterBlob, rule
 from netspec.exchange.formats.caffe.proto.message import Message
-from netspec.exchange.formats.caffe.wiring import CaffeNode
+from netspec.exchange.formats.caffe.wiring import CaffeNode, ValueRef
 from netspec.exchange.unsupported import UnsupportedFeature
 
 MAX_SPATIAL = 3
@@ -61,7 +61,7 @@ def _add_for_input(
     if index == 0:
         importer.set_top(node, importer.add(node, kind, [x], fields, parameters=blobs))
     else:
-        first = importer.first_of(node)
+        first = importer.values[ValueRef(node.key, 0, node.layer["top"][0])].name
         importer.set_top(node, importer.add(node, kind, [x], fields | {"share": first}, part=str(index)), index)
 
 

@@ -97,7 +97,7 @@ def _data(layer: Message, feeding: SplitContext) -> dict[str, Any]:
     """`Data`: an LMDB or a LevelDB of Datums, read in order."""
     param = layer["data_param"]
     transform = layer["transform_param"]
-    path, size = feeding.named(param, "source"), _batch(layer, param, feeding)
+    path, size = feeding.named(param, "source"), _batch(param, feeding)
     split_fields = {"source": "lmdb", "path": path, "batch_size": size}
     if param["backend"] == "LEVELDB":
         feeding.remarks.note(f"{param['source']} is a LevelDB, which is not read: {WRITTEN_BY_CAFFE}")
@@ -114,7 +114,7 @@ def _image_data(layer: Message, feeding: SplitContext) -> dict[str, Any]:
     param = layer["image_data_param"]
     split_fields = {
         "source": "image_folder", "path": feeding.named(param, "root_folder") if param["root_folder"] else ".",
-        "list": feeding.named(param, "source"), "batch_size": _batch(layer, param, feeding),
+        "list": feeding.named(param, "source"), "batch_size": _batch(param, feeding),
     }  # fmt: skip
     if not param["root_folder"]:
         list_file = feeding.finder.find(param["source"])
@@ -141,7 +141,7 @@ def _hdf5_data(layer: Message, feeding: SplitContext) -> dict[str, Any]:
     fed = feeding.fed(layer)
     split_fields = {
         "source": "hdf5", "path": feeding.named(param, "source"), "arrays": fed,
-        "batch_size": _batch(layer, param, feeding),
+        "batch_size": _batch(param, feeding),
     }  # fmt: skip
     dtype_of = {name: feeding.inputs[name].get("dtype", "float32") for name in fed}
     dtypes = {name: kind for name, kind in dtype_of.items() if kind != "float32"}
@@ -196,7 +196,7 @@ _PARAMS = {
 }
 
 
-def _batch(layer: Message, param: Message, feeding: SplitContext) -> int:
+def _batch(param: Message, feeding: SplitContext) -> int:
     size: int = param["batch_size"]
     if size < 1:
         feeding.remarks.problem("no samples in a batch", param, "batch_size", expected="above 0", got=size)

@@ -69,11 +69,11 @@ def layer_config(
             if state in variables_by_state:
                 config[key] = _constraint(value, variables_by_state[state], len(shapes[state]))
         elif not (key.endswith("initializer") and _keras_lacks(value)):
-            config[key] = to_json(value, name, shapes)
+            config[key] = to_json(value, name)
     return config
 
 
-def to_json(value: Any, name: str = "", shapes: Mapping[str, tuple[int, ...]] | None = None) -> Any:
+def to_json(value: Any, name: str = "") -> Any:
     """A value as JSON; `name` is that of its layer."""
     if isinstance(value, ActivationSpec):
         return parameterless_function(value)

@@ -307,9 +307,9 @@ class _ModelBuilder:
             return _ModelBuilder(self.graph, class_name, config, path, group, {}, _is_new(inner), frozen, wrapped)
         if not isinstance(config, dict):
             raise damaged(f"the layer {name!r} has no configuration")
-        module = "keras.ops" if _is_operation(entry) else _module(entry)
+        module = "keras.ops" if _is_operation(entry) else entry.get("module", "")
         layer = ConfiguredLayer(
-            path, class_name, config, module, str(entry.get("registered_name") or ""), group,
+            path, class_name, config, module and str(module), str(entry.get("registered_name") or ""), group,
             frozen, wrapped,
         )  # fmt: skip
         self.graph.layers.append(layer)
@@ -485,11 +485,6 @@ class _ModelBuilder:
 
         args = fill(arguments["args"])
         return args if isinstance(args, list) else [args], fill(arguments["kwargs"])
-
-
-def _module(entry: Mapping[str, Any]) -> str | None:
-    module = entry.get("module", "")
-    return None if module is None else str(module)
 
 
 def is_operation(module: str | None) -> bool:

@@ -405,7 +405,7 @@ _ONE_AXIS = ("BatchNormalization", "GroupNormalization", "Normalization", "Conca
 MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate")
 
 
-def operands(importer: KerasImporter, call: LayerCall) -> list[CallOutput]:
+def operands(call: LayerCall) -> list[CallOutput]:
     """The tensors that the layer reads, in the order of `from`."""
     tensors = list(tensors_in(call.args))
     if "inputs" in call.kwargs:
@@ -439,9 +439,7 @@ def _steps_first(importer: KerasImporter, view: TensorView, outer: int) -> Tenso
     return view if view.order[1 : 1 + outer] == steps else importer.in_keras_order(view)
 
 
-def time_distributed(
-    importer: KerasImporter, call: LayerCall, type_: str, fields: dict[str, Any], inputs: int
-) -> tuple[str, dict[str, Any]]:
+def time_distributed(call: LayerCall, type_: str, fields: dict[str, Any], inputs: int) -> tuple[str, dict[str, Any]]:
     """The layer in as many TimeDistributed wrappers as its model has."""
     if inputs > 1 and call.layer.wrapped and type_ not in MERGES:
         raise UnsupportedFeature("it has several inputs within a model that is TimeDistributed")
@@ -459,7 +457,7 @@ def import_by_fields(
     """Import a layer with the fields of its configuration, and `extra`."""
     layer = call.layer
     type_ = layer_type(layer.class_name)
-    inputs = layer_inputs(importer, call, operands(importer, call))
+    inputs = layer_inputs(importer, call, operands(call))
     if not inputs:
         raise UnsupportedFeature("it reads nothing")
     if fields is None:
@@ -474,7 +472,7 @@ def import_by_fields(
         return [_output_order(type_, preference.kind, preference.lead, inputs[0], value, fields) for value in outputs]
 
     feature_order = inputs[0].feature_order
-    outer, wrapping = time_distributed(importer, call, type_, fields, len(inputs))
+    outer, wrapping = time_distributed(call, type_, fields, len(inputs))
     keeps = feature_order if preference.kind == "any" else None
     return importer.weighted(
         call, outer, wrapping, inputs, orders, lambda variable: weight_conversion(variable, inputs[0], fields), keeps

@@ -48,7 +48,7 @@ AUGMENTING = (
 @rule(*AUGMENTING)
 def augmenting(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Left out, with a note: augmentation of data belongs to the training file."""
-    (tensor,) = operands(importer, call)
+    (tensor,) = operands(call)
     importer.reading.note(
         f"the layer `{call.layer.name}` ({call.layer.class_name}) changes samples in training only and is left out: "
         "add it to `transforms` in the training file"
@@ -59,7 +59,7 @@ def augmenting(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 @rule("LayerScale")
 def layer_scale(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """LayerScale of ConvNeXt: a learned factor per channel."""
-    (tensor,) = operands(importer, call)
+    (tensor,) = operands(call)
     view, config = importer.get(tensor), call.layer.config
     first = plain_value(config.get("init_values"))
     if view.feature_order is not None or type(first) not in (int, float) or "projection_dim" not in config:
@@ -74,7 +74,7 @@ def layer_scale(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 @rule("CustomScaleLayer")
 def custom_scale(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """CustomScaleLayer of InceptionResNetV2: the first input plus a multiple of the second."""
-    first, second = (importer.get(tensor) for tensor in operands(importer, call))
+    first, second = (importer.get(tensor) for tensor in operands(call))
     factor = plain_value(call.layer.config.get("scale"))
     if type(factor) not in (int, float):
         raise UnsupportedFeature("it is not the CustomScaleLayer of Keras's applications")
@@ -177,7 +177,7 @@ def _has_constant_operands(call: LayerCall) -> bool:
 def softmax(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Import a Softmax; a mask that is an input of the model becomes its second input."""
     masks = list(tensors_in(call.kwargs.get("mask")))
-    (tensor,) = operands(importer, call)
+    (tensor,) = operands(call)
     view = importer.get(tensor)
     if not masks or importer.mask(view) is not None:
         return import_by_fields(importer, call)
@@ -190,14 +190,14 @@ def softmax(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 @rule("Embedding", "ReversibleEmbedding")
 def embedding(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """An Embedding of integers, which may be floats in Keras; a ReversibleEmbedding may be called in reverse."""
-    (tensor,) = operands(importer, call)[:1]
+    (tensor,) = operands(call)[:1]
     type_, view = layer_type(call.layer.class_name), importer.in_keras_order(tensor)
     fields = fields_of(type_, call.layer.config, importer.reading)
     if call.kwargs.get("reverse"):
         fields["reverse"] = True
     elif view.value.dtype.is_float:
         (view,) = importer.add(call, "Cast", {"dtype": "int32"}, [view], name=f"{importer.name_of(call)}/cast")
-    type_, fields = time_distributed(importer, call, type_, fields, 1)
+    type_, fields = time_distributed(call, type_, fields, 1)
     indices = view
     results = importer.weighted(call, type_, fields, [view])
     importer.record_mask(results[0], "1 if x > 0 else 0", indices)
@@ -207,7 +207,7 @@ def embedding(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 @rule("SimpleRNN", "LSTM", "GRU", "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
 def recurrent(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Import a recurrent layer. In Keras 3, a layer with initial states ignores the mask."""
-    first, *states = operands(importer, call)
+    first, *states = operands(call)
     view = importer.get(first)
     extra = {"reset_after": True} if call.layer.class_name == "CuDNNGRU" else {}
     has_mask_argument = bool(list(tensors_in(call.kwargs.get("mask"))))
@@ -257,7 +257,7 @@ def bidirectional(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 @rule("GroupNormalization")
 def group_normalization(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A GroupNormalization; `groups: -1` means one per channel."""
-    view, config = importer.get(operands(importer, call)[0]), call.layer.config
+    view, config = importer.get(operands(call)[0]), call.layer.config
     axis = config.get("axis", -1)
     extra = {"groups": view.shape[axis]} if config.get("groups") == -1 and isinstance(axis, int) else {}
     return import_by_fields(importer, call, extra)
@@ -277,7 +277,7 @@ def normalization(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 @rule("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
 def spatial_dropout(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A SpatialDropout; if the channels are not first, a Dropout with a `noise_shape`."""
-    view, config = importer.get(operands(importer, call)[0]), call.layer.config
+    view, config = importer.get(operands(call)[0]), call.layer.config
     rank, channel = len(view.order), 1 if data_format(config) == "channels_first" else -1
     axis = axis_in_net(channel, view.order) % rank
     type_, rate = layer_type(call.layer.class_name), config.get("rate", config.get("p", 0.5))
@@ -303,13 +303,9 @@ def attention(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
         while len(tensors) < 3:
             tensors.append(tensors[-1])
         tensors += masks
-    elif len(tensors) == 3 and _is_same_tensor(tensors[1], tensors[2]):
+    elif len(tensors) == 3 and tensors[1] == tensors[2]:
         tensors.pop()
-    if (
-        len(tensors) == 2
-        and type_ in ("MultiHeadAttention", "GroupQueryAttention")
-        and _is_same_tensor(tensors[0], tensors[1])
-    ):
+    if len(tensors) == 2 and type_ in ("MultiHeadAttention", "GroupQueryAttention") and tensors[0] == tensors[1]:
         tensors.pop()
     config = dict(call.layer.config)
     causal = bool(config.pop("causal", False)) or bool(kwargs.get("use_causal_mask"))
@@ -325,14 +321,10 @@ def attention(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     return importer.weighted(call, type_, fields, views)
 
 
-def _is_same_tensor(first: CallOutput, other: CallOutput) -> bool:
-    return first.call is other.call and first.index == other.index
-
-
 @rule("Rescaling")
 def rescaling(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Rescaling: a Power, or with values per channel a Scale that is not trained."""
-    (tensor,) = operands(importer, call)
+    (tensor,) = operands(call)
     view, config = importer.get(tensor), call.layer.config
     scale, shift = (plain_value(config.get(name, usual_)) for name, usual_ in (("scale", 1.0), ("offset", 0.0)))
     if not isinstance(scale, list) and not isinstance(shift, list):
@@ -350,7 +342,7 @@ def rescaling(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 @rule("ThresholdedReLU")
 def thresholded(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """ThresholdedReLU, now an activation function."""
-    view = importer.get(operands(importer, call)[0])
+    view = importer.get(operands(call)[0])
     function = {"type": "threshold", "threshold": plain_value(call.layer.config.get("theta", 1.0))}
     return importer.add(call, "Activation", {"activation": function}, [view], view.order)
 
@@ -358,7 +350,7 @@ def thresholded(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 @rule("GlobalAveragePooling1D")
 def masked_mean(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A mean over steps; with a mask it is written as sums over the valid steps."""
-    (view,) = (importer.get(operand) for operand in operands(importer, call)[:1])
+    (view,) = (importer.get(operand) for operand in operands(call)[:1])
     mask_formula = importer.mask_formula(view)
     if importer.mask(view) is None:
         return import_by_fields(importer, call)
@@ -383,7 +375,7 @@ def masking(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Masking, whose mask is recorded."""
     results = import_by_fields(importer, call)
     value = plain_value(call.layer.config.get("mask_value", 0.0))
-    x = importer.in_keras_order(operands(importer, call)[0])
+    x = importer.in_keras_order(operands(call)[0])
     importer.record_mask(results[0], f"1 if x != {value!r} else 0", x)
     return results
 
@@ -400,7 +392,7 @@ def merge_of_keras_1(importer: KerasImporter, call: LayerCall) -> list[TensorVie
         raise UnsupportedFeature(f"its mode {str(config.get('mode'))[:40]!r} has no counterpart")
     if type_ == "Dot":
         axes = config.get("dot_axes", -1)
-        views = [importer.in_keras_order(tensor) for tensor in operands(importer, call)]
+        views = [importer.in_keras_order(tensor) for tensor in operands(call)]
         return importer.add(call, "Dot", {"axes": plain_value(axes)}, views)
     fields = {"axis": int(config.get("concat_axis", -1))} if type_ == "Concatenate" else {}
-    return shape_layers.merged(importer, call, type_, fields, operands(importer, call))
+    return shape_layers.merged(importer, call, type_, fields, operands(call))

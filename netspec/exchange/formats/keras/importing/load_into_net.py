@@ -89,7 +89,7 @@ def _layers_with_states(target: Target) -> list[WeightedLayer]:
             layer: Any = link.fields
             outputs = layer.call(builder, *(tensor.value for tensor in inputs))
         values = outputs if isinstance(outputs, tuple) else (outputs,)
-        order, feature_order = _output_layout(link, inputs[0], values[0], readers)
+        order, feature_order = _output_layout(link, inputs[0], values[0])
         for output, value in zip((*link.outputs, link.name), (*values, values[0]), strict=False):
             axes = axes_of_order(order if len(order) == len(value.shape) else range(len(value.shape)))
             views[output] = TensorView(source=output, axes=axes, value=value, feature_order=feature_order)
@@ -144,9 +144,7 @@ _ELEMENTWISE_HERE = ("Abs", "Bias", "Cast", "Clip", "Exp", "Expression", "Log", 
 """Layers that Keras does not have, whose output has the same axes as their input."""
 
 
-def _output_layout(
-    link: LayerLink, first_input: TensorView, value: Value, readers: Mapping[str, Sequence[LayerLink]]
-) -> tuple[Order, Any]:
+def _output_layout(link: LayerLink, first_input: TensorView, value: Value) -> tuple[Order, Any]:
     """The order of the axes of a layer's output in Keras, and of its features if it is a flattened image."""
     type_, rank = str(getattr(link.fields, "type", "")), len(value.shape)
     if type_ == "Flatten":

@@ -32,7 +32,7 @@ from netspec.exchange.unsupported import UnsupportedFeature
 @rule("Dense")
 def dense(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Dense; if the features of a flattened image are reordered, so are the rows of its kernel."""
-    (tensor,) = operands(importer, call)[:1]
+    (tensor,) = operands(call)[:1]
     view = importer.get(tensor)
     if view.feature_order is None:
         return import_by_fields(importer, call)
@@ -47,7 +47,7 @@ def dense(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 @rule("Flatten")
 def flatten(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Flatten: the next Dense reorders its rows, or the axes are transposed before."""
-    (tensor,) = operands(importer, call)
+    (tensor,) = operands(call)
     view = importer.get(tensor)
     lead, rank = 1 + call.layer.wrapped, len(view.order)
     sequence = list(range(lead, rank))
@@ -64,14 +64,14 @@ def flatten(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
             for offset, axis in enumerate(sequence):
                 order[axis] = lead + offset
             view = importer.permuted(view, tuple(order))
-    type_, fields = time_distributed(importer, call, "Flatten", {}, 1)
+    type_, fields = time_distributed(call, "Flatten", {}, 1)
     return importer.add(call, type_, fields, [view], feature_order=feature_order)
 
 
 @rule("Reshape")
 def reshape(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Reshape in Keras's order; images of one pixel or one channel become channels-first directly."""
-    (tensor,) = operands(importer, call)
+    (tensor,) = operands(call)
     view = importer.in_keras_order(tensor)
     return reshaped(
         importer, call, view, plain_value(call.layer.config.get("target_shape") or call.layer.config.get("dims") or [])
@@ -81,7 +81,7 @@ def reshape(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 def reshaped(importer: KerasImporter, call: LayerCall, view: TensorView, target: Sequence[Any]) -> list[TensorView]:
     """Add a Reshape of a tensor whose axes have Keras's order."""
     if call.layer.wrapped:
-        type_, fields = time_distributed(importer, call, "Reshape", {"target_shape": list(target)}, 1)
+        type_, fields = time_distributed(call, "Reshape", {"target_shape": list(target)}, 1)
         return importer.add(call, type_, fields, [view])
     sizes = [int(size) for size in target]
     total = 1
@@ -103,7 +103,7 @@ def reshaped(importer: KerasImporter, call: LayerCall, view: TensorView, target:
 @rule("Permute")
 def permute(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A Permute, combined with the order of the tensor's axes."""
-    (tensor,) = operands(importer, call)
+    (tensor,) = operands(call)
     view = importer.get(tensor)
     return permuted(importer, call, view, [0, *plain_value(call.layer.config.get("dims") or [])])
 
@@ -123,9 +123,7 @@ def permuted(importer: KerasImporter, call: LayerCall, view: TensorView, axes: S
 def merge(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """A layer that merges tensors in one order of axes."""
     type_ = layer_type(call.layer.class_name)
-    return merged(
-        importer, call, type_, fields_of(type_, call.layer.config, importer.reading), operands(importer, call)
-    )
+    return merged(importer, call, type_, fields_of(type_, call.layer.config, importer.reading), operands(call))
 
 
 def merged(
