@@ -10,6 +10,7 @@ from netspec.exchange.lift.layers import LayerWriter
 from netspec.exchange.lift.nodes import NodeLifter
 from netspec.exchange.lift.reshaping import Reshaper
 from netspec.exchange.lift.tensors import Tensors
+from netspec.exchange.notes import Notes
 from netspec.exchange.operator_graph.graph import ImportedGraph
 
 
@@ -22,7 +23,7 @@ class Report:
     """Problems of samples that are mixed, which do not exist if the whole model is one sample."""
     missing: list[Problem] = field(default_factory=list)
     """Sizes that the user has to give."""
-    remarks: list[str] = field(default_factory=list)
+    remarks: Notes = field(default_factory=Notes)
     assumed: list[str] = field(default_factory=list)
     """Sizes that the user may give."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -19,7 +19,6 @@ from netspec.errors import Problem, did_you_mean, listing
 from netspec.exchange.axis_view import AxisView, axes_with_batch_at
 from netspec.exchange.interface import sizes_shown, unread
 from netspec.exchange.lift.tensors import MAX_SIZE
-from netspec.exchange.notes import Note
 from netspec.exchange.operator_graph.arrays import NARROW
 from netspec.exchange.operator_graph.graph import GraphInput
 from netspec.graph.ops.source import Input
@@ -27,7 +26,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.schema.specs.net import InputDType
 
 if TYPE_CHECKING:
-    from netspec.exchange.lift.context import LiftContext
+    from netspec.exchange.lift.context import LiftContext, Report
 
 OPEN_BATCH = 7919
 """Stands for the size of an open batch axis: a prime that no other axis is likely to have."""
@@ -54,22 +53,6 @@ class LiftedInput:
     """The axis of the model's input that the samples are along; None if the whole input is one sample."""
 
 
-@dataclass
-class Feeds:
-    """The net's inputs, and what hinders them."""
-
-    feeds: list[LiftedInput] = field(default_factory=list)
-    batch: int = OPEN_BATCH
-    problems: list[Problem] = field(default_factory=list)
-    mixed: list[Problem] = field(default_factory=list)
-    """Reason why there is no batch: reasons that do not count for the whole model as a sample."""
-    missing: list[Problem] = field(default_factory=list)
-    """Sizes that the user has to give."""
-    remarks: list[str] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
-    """Sizes that the user may give."""
-
-
 def add_inputs(ctx: LiftContext, shapes: Mapping[str, tuple[int, ...]], batch_size: int = 0) -> None:
     """Add the net's inputs to an import, with the sizes that the user gives, and report those that cannot be inputs.
 
@@ -80,14 +63,14 @@ def add_inputs(ctx: LiftContext, shapes: Mapping[str, tuple[int, ...]], batch_si
     for model_input in ctx.model.inputs:
         name, dtype = model_input.name, model_input.dtype
         if model_input not in read:
-            report.remarks.append(Note(*unread(name)))
+            report.remarks.add(*unread(name))
         elif dtype not in INPUT_TYPES:
             contents = "text" if dtype == "object" else dtype
             report.problems.append(Problem(f"the input `{name}` holds {contents}, which no net takes"))
         elif INPUT_TYPES[dtype] != dtype:
             text = f"the input `{name}` of {dtype} becomes {INPUT_TYPES[dtype]}"
             kind = "{count} inputs have another element type here"
-            report.remarks.append(Note(text, kind, f"`{name}` {dtype} → {INPUT_TYPES[dtype]}"))
+            report.remarks.add(text, kind, f"`{name}` {dtype} → {INPUT_TYPES[dtype]}")
     sized_inputs, wrong = sized(ctx.model.inputs, shapes)
     report.problems += wrong
     supported = [
@@ -95,13 +78,13 @@ def add_inputs(ctx: LiftContext, shapes: Mapping[str, tuple[int, ...]], batch_si
         for model_input in sized_inputs
         if tensors.is_read(model_input.name) and model_input.dtype in INPUT_TYPES
     ]
-    feeds = as_single_samples(supported) if tensors.single_sample else batched(supported)
-    ctx.batch_size = batch_size or feeds.batch
-    report.mixed, report.missing, report.assumed = feeds.mixed, feeds.missing, feeds.assumed
-    report.remarks += [*ctx.model.remarks, *feeds.remarks, *feeds.assumed]
+    report.remarks += ctx.model.remarks
+    feeds, size = (as_single_samples if tensors.single_sample else batched)(supported, report)
+    ctx.batch_size = batch_size or size
+    report.remarks += report.assumed
     for model_input in read:
         ctx.nodes.expect(model_input.name)
-    for feed in feeds.feeds:
+    for feed in feeds:
         _add_input(ctx, feed)
     if not read:
         report.problems.append(Problem("the model reads no input", expected="something to compute with"))
@@ -120,12 +103,10 @@ def _add_input(ctx: LiftContext, feed: LiftedInput) -> None:
         ctx.tensors.views[feed.name] = AxisView(tensor, axes_with_batch_at(feed.batch, len(feed.shape) + 1))
 
 
-def samples_moved(direction: str, name: str, axis: int) -> Note:
-    """The note on an input or output whose samples are along another axis in the model."""
-    return Note(
-        f"the {direction} `{name}` has its samples in front here, not as axis {axis}",
-        f"{{count}} {direction}s have their samples in front here", f"`{name}` (axis {axis})",
-    )  # fmt: skip
+def samples_moved(direction: str, name: str, axis: int) -> tuple[str, str, str]:
+    """Arguments of `Note` for an input or output whose samples are along another axis in the model."""
+    text = f"the {direction} `{name}` has its samples in front here, not as axis {axis}"
+    return text, f"{{count}} {direction}s have their samples in front here", f"`{name}` (axis {axis})"
 
 
 def sized(
@@ -215,41 +196,43 @@ def pinned(
     return constants, problems
 
 
-def batched(inputs: Sequence[GraphInput]) -> Feeds:
-    """The inputs, each with an axis of samples; its size is `OPEN_BATCH` if the model leaves it open."""
-    feeds = Feeds(batch=OPEN_BATCH)
+def batched(inputs: Sequence[GraphInput], report: Report) -> tuple[list[LiftedInput], int]:
+    """The inputs, each with an axis of samples, and its size, which is `OPEN_BATCH` if the model leaves it open."""
+    feeds, batch = [], OPEN_BATCH
     shared, sizes, labels = _batch_name(inputs), set(), set()
     for model_input in inputs:
         dims = model_input.dims
         if dims is not None and not dims:
-            feeds.mixed.append(Problem(f"the input `{model_input.name}` is a single number, for all samples"))
+            report.mixed.append(Problem(f"the input `{model_input.name}` is a single number, for all samples"))
             continue
         axis = _batch_axis(model_input, shared)
         if axis is None:
-            feeds.mixed.append(Problem(f"the input `{model_input.name}` has no axis of samples: {_sizes(model_input)}"))
+            report.mixed.append(
+                Problem(f"the input `{model_input.name}` has no axis of samples: {_sizes(model_input)}")
+            )
             continue
         if dims is None or any(size is None for index, size in enumerate(dims) if index != axis):
-            feeds.missing.append(_missing(model_input, axis))
+            report.missing.append(_missing(model_input, axis))
             continue
         sizes |= {dims[axis]} - {None}
         labels |= {model_input.names[axis]} if model_input.names else set()
         shape = tuple(size for index, size in enumerate(dims) if index != axis and size is not None)
-        feeds.feeds.append(LiftedInput(model_input.name, INPUT_TYPES[model_input.dtype], shape, axis))
+        feeds.append(LiftedInput(model_input.name, INPUT_TYPES[model_input.dtype], shape, axis))
         if axis:
-            feeds.remarks.append(samples_moved("input", model_input.name, axis))
+            report.remarks.add(*samples_moved("input", model_input.name, axis))
     if len(sizes) > 1:
         batch_sizes = sorted(size for size in sizes if size)
-        feeds.mixed.append(Problem(f"the inputs have different batch sizes: {batch_sizes}"))
+        report.mixed.append(Problem(f"the inputs have different batch sizes: {batch_sizes}"))
     elif sizes:
-        feeds.batch = sizes.pop() or OPEN_BATCH
+        batch = sizes.pop() or OPEN_BATCH
     if len(labels - {""}) > 1:
-        feeds.remarks.append(f"{listing(sorted(labels - {''}))} are taken for the same: the axis of samples")
-    return feeds
+        report.remarks.add(f"{listing(sorted(labels - {''}))} are taken for the same: the axis of samples")
+    return feeds, batch
 
 
-def as_single_samples(inputs: Sequence[GraphInput]) -> Feeds:
-    """The inputs as single samples; if only a common first axis is open, it gets the size 1."""
-    feeds = Feeds(batch=OPEN_BATCH)
+def as_single_samples(inputs: Sequence[GraphInput], report: Report) -> tuple[list[LiftedInput], int]:
+    """The inputs as single samples, of batches of any size; if only a common first axis is open, it gets the size 1."""
+    feeds = []
     shared = _batch_name(inputs)
     several = [
         model_input
@@ -266,15 +249,15 @@ def as_single_samples(inputs: Sequence[GraphInput]) -> Feeds:
             axis = 0 if alone and dims[0] is None else axis
             if axis is not None and dims[axis] is None:
                 dims = (*dims[:axis], 1, *dims[axis + 1 :])
-                feeds.assumed.append(
+                report.assumed.append(
                     f"axis {axis} of `{model_input.name}` is taken to have the size 1: `--shape` gives another"
                 )
         if dims is None or None in dims:
-            feeds.missing.append(_missing(model_input, None))
+            report.missing.append(_missing(model_input, None))
         else:
             shape = tuple(size for size in dims if size is not None)
-            feeds.feeds.append(LiftedInput(model_input.name, INPUT_TYPES[model_input.dtype], shape, None))
-    return feeds
+            feeds.append(LiftedInput(model_input.name, INPUT_TYPES[model_input.dtype], shape, None))
+    return feeds, OPEN_BATCH
 
 
 def _batch_name(inputs: Sequence[GraphInput]) -> str:

@@ -18,6 +18,7 @@ from netspec.errors import NetspecError
 from netspec.exchange.axis_view import Axes, AxisView
 from netspec.exchange.lift.inputs import INPUT_TYPES
 from netspec.exchange.lift.tensors import Tensors
+from netspec.exchange.notes import Notes
 from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 from netspec.graph.types import DType
@@ -80,7 +81,7 @@ class LiftedLayer:
 class LayerWriter:
     """Adds layers to an import."""
 
-    def __init__(self, model: ImportedGraph, tensors: Tensors, remarks: list[str]) -> None:
+    def __init__(self, model: ImportedGraph, tensors: Tensors, remarks: Notes) -> None:
         self.written: list[LiftedLayer] = []
         self._model = model
         self._tensors = tensors
@@ -327,7 +328,7 @@ class LayerWriter:
         if array.dtype.kind != "f":
             return np.asarray(array, order="C")
         if array.dtype != np.float32:
-            self._remarks.append(f"weights of {array.dtype} become float32")
+            self._remarks.add(f"weights of {array.dtype} become float32")
         return np.asarray(array, np.float32, order="C")
 
 

@@ -136,7 +136,7 @@ def _lift(model: ImportedGraph, options: ImportOptions) -> LiftContext:
             in_batches.report.mixed += _depending_on_batch(in_batches, other_size)
         else:
             remark = f"the size of the batch, {size}, is a number that the model may compute with"
-            in_batches.report.remarks.append(remark)
+            in_batches.report.remarks.add(remark)
     if not in_batches.report.mixed:
         return in_batches
     single = _attempt(model, options, single_sample=True)

@@ -51,17 +51,15 @@ def _output_tensor(ctx: LiftContext, name: str) -> tuple[str, int | None]:
         if not tensors.single_sample and tensors.batch_size != 1 and tensors.shape(name)[0] == 1:
             if tensors.batch_size not in (OPEN_BATCH, OTHER_BATCH):
                 raise MixesSamples("a constant that the model gives once, not for each sample")
-            ctx.report.remarks.append(
-                Note(
-                    f"the output `{name}` is a constant, which the net repeats for each sample",
-                    "{count} outputs are constants, which the net repeats for each sample", f"`{name}`",
-                )
+            ctx.report.remarks.add(
+                f"the output `{name}` is a constant, which the net repeats for each sample",
+                "{count} outputs are constants, which the net repeats for each sample", f"`{name}`",
             )  # fmt: skip
         return ctx.layers.parameter(name, tensors.rank(name)), front
     view = tensors.view(name)
     if not tensors.single_sample and (0,) in view.axes[1:]:
         axis = view.axes.index((0,))
-        ctx.report.remarks.append(samples_moved("output", name, axis))
+        ctx.report.remarks.add(*samples_moved("output", name, axis))
         return tensors.resolve(ctx.reshaping.samples_first(name, axis)), axis
     ctx.layers.value(name)
     return tensors.resolve(name), front

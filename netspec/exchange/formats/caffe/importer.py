@@ -162,7 +162,7 @@ class CaffeImporter:
                 hint = did_you_mean(unknown.name, message.kind.fields)
                 self.problems.append(Problem(f"{message.kind.name} of Caffe has no `{unknown.name}`", where, hint=hint))
             else:
-                self.note(
+                self.notes.add(
                     f"`{unknown.name}` of {message.kind.name} is ignored: Caffe has no such field",
                     "{count} fields that Caffe does not have are ignored", f"`{unknown.name}` of {message.kind.name}",
                 )  # fmt: skip
@@ -196,10 +196,6 @@ class CaffeImporter:
                 Problem(f"{_label(node)}: {error['msg']}", node.layer.location(), got=str(error.get("input"))[:80])
                 for error in error.errors()
             ]
-
-    def note(self, text: str, kind: str = "", subject: str = "") -> None:
-        """Note something for the user, once: see `Note`."""
-        self.notes.add(text, kind, subject)
 
     def read(self, node: CaffeNode, index: int = 0, like: tuple[int, ...] | None = None) -> NetValue:
         """An input of a layer. `like` is the shape of a sample if the file does not specify it."""
@@ -236,7 +232,7 @@ class CaffeImporter:
                 self.problems.append(problem)
             raise SkippedLayer
         if input_of_net.note:
-            self.note(f"`{ref.blob}` {input_of_net.note}")
+            self.notes.add(f"`{ref.blob}` {input_of_net.note}")
         name = clean(ref.blob)
         kind = TensorType((BATCH, *shape), DType.INT32 if input_of_net.is_integer else DType.FLOAT32)
         self.values[ref] = NetValue(name, self.builder.input(name, kind))

@@ -97,12 +97,12 @@ def draft_net(
         else _outputs(importer, wired, states)
     )
     for node, blobs in without_inputs:
-        importer.note(*dropped(f"`{node.name}` ({node.type})", blobs, f"`{node.name}`"))
+        importer.notes.add(*dropped(f"`{node.name}` ({node.type})", blobs, f"`{node.name}`"))
     _tidy(draft)
     importer.notes += notes_of_not_finite(draft.arrays())
     extra = importer.unused_weights()
     if extra and not options.until:
-        importer.note(f"weights of layers that the net does not have are left out: {', '.join(extra[:20])}")
+        importer.notes.add(f"weights of layers that the net does not have are left out: {', '.join(extra[:20])}")
     return NetDraft(draft, importer.notes, wired.data, importer.learned)
 
 

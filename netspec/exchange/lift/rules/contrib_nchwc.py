@@ -54,7 +54,7 @@ def convolution(ctx: LiftContext, node: OperatorNode) -> None:
     ctx.tensors.constants[name] = _kernel(
         ctx.tensors.constant(node.inputs[1], "kernel"), node.attributes.get("group", 1)
     )
-    ctx.report.remarks.append(f"channels are read in blocks of {block_size()}, the size of onnxruntime on this CPU")
+    ctx.report.remarks.add(f"channels are read in blocks of {block_size()}, the size of onnxruntime on this CPU")
     inputs = (node.inputs[0], name, *node.inputs[2:])
     fused_convolution(ctx, replace(node, op_type="FusedConv", domain=MICROSOFT, inputs=inputs))
 

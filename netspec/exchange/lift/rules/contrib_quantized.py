@@ -19,7 +19,6 @@ from netspec.exchange.lift.registry import rule
 from netspec.exchange.lift.rules.contrib import MICROSOFT, channels_first, channels_last, embedding, number
 from netspec.exchange.lift.rules.contrib_attention import attend, need_no_state
 from netspec.exchange.lift.rules.unrolled_recurrence import Way, picked, unrolled
-from netspec.exchange.notes import Note
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.operator_graph.onnx_protos import defaults
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
@@ -205,13 +204,10 @@ def lstm(ctx: LiftContext, node: OperatorNode) -> None:
         ctx.tensors.constants[operands[index]] = ctx.tensors.constant(node.inputs[index], "kernel").transpose(0, 2, 1)
     count = ctx.tensors.shape(node.inputs[0])[1]
     if count > 1:
-        ctx.report.remarks.append(
-            Note(
-                f"{node.describe()} quantizes the states of all {count} sequences together, "
-                "as onnxruntime on one thread",
-                "{count} nodes quantize the states of all sequences together, as onnxruntime on one thread",
-                f"`{node.label}`",
-            )
+        ctx.report.remarks.add(
+            f"{node.describe()} quantizes the states of all {count} sequences together, as onnxruntime on one thread",
+            "{count} nodes quantize the states of all sequences together, as onnxruntime on one thread",
+            f"`{node.label}`",
         )
     attributes = {**defaults("LSTM", OPSET_OF_EXPANSIONS), **node.attributes}
     unrolled(ctx, replace(node, op_type="LSTM", inputs=tuple(operands), attributes=attributes), QuantizedWay)

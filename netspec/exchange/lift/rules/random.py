@@ -14,7 +14,6 @@ from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.patterns.finding import DOMAIN
 from netspec.exchange.lift.registry import rule
-from netspec.exchange.notes import Note
 from netspec.exchange.operator_graph.constant_folding import element_type
 from netspec.exchange.operator_graph.evaluate import MAX_ELEMENTS
 from netspec.exchange.operator_graph.graph import OperatorNode
@@ -75,11 +74,9 @@ def _drawn(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...], dtype: 
     """Numbers as the attributes say; they depend on the node's seed, or its name, alone."""
     if prod(shape) > MAX_ELEMENTS:
         raise UnsupportedFeature(f"more than {MAX_ELEMENTS:,} random numbers")
-    ctx.report.remarks.append(
-        Note(
-            f"the random numbers of {node.describe()} are drawn once: every run uses the same",
-            "the random numbers of {count} nodes are drawn once, the same for every run", f"`{node.label}`",
-        )
+    ctx.report.remarks.add(
+        f"the random numbers of {node.describe()} are drawn once: every run uses the same",
+        "the random numbers of {count} nodes are drawn once, the same for every run", f"`{node.label}`",
     )  # fmt: skip
     seed, type_code = node.attributes.get("seed"), node.attributes.get("dtype")
     random = np.random.default_rng(crc32(repr(node.label if seed is None else seed).encode()))
@@ -100,13 +97,10 @@ def dropout(ctx: LiftContext, node: OperatorNode) -> None:
         ctx.tensors.constants[mask] = np.broadcast_to(np.ones((), bool), ctx.tensors.shape(node.inputs[0]))
     training = node.operand(2)
     if training and (ctx.tensors.is_computed(training) or bool(ctx.tensors.constants[training].reshape(()))):
-        ctx.report.remarks.append(
-            Note(
-                f"{node.describe()} drops elements whenever the model runs; in netspec only in training",
-                "{count} nodes drop elements whenever the model runs; in netspec only in training",
-                f"`{node.label}`",
-            )
-        )
+        ctx.report.remarks.add(
+            f"{node.describe()} drops elements whenever the model runs; in netspec only in training",
+            "{count} nodes drop elements whenever the model runs; in netspec only in training", f"`{node.label}`",
+        )  # fmt: skip
     ctx.layers.add_elementwise(node, "Dropout", node.inputs[:1], {"rate": _rate(ctx, node)})
 
 

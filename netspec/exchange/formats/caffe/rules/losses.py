@@ -110,7 +110,7 @@ def accuracy(importer: CaffeImporter, node: CaffeNode) -> None:
     if top_k > 1:
         kind, fields = "SparseTopKCategoricalAccuracy", fields | {"k": top_k}
     if len(node.layer["top"]) > 1:
-        importer.note(f"`{node.name}`: the metric ClassificationReport has the accuracy of each class")
+        importer.notes.add(f"`{node.name}`: the metric ClassificationReport has the accuracy of each class")
     name = node.layer["top"][0] if node.layer["top"] else node.name
     importer.draft.metrics.append(importer.checked_entry(METRICS, name, kind, [x, label], fields))
 
@@ -154,12 +154,12 @@ def _lose(
     weights = node.layer["loss_weight"]
     weight = (weights[0] if len(weights) else 1.0) * factor
     if weight == 0:
-        importer.note(
+        importer.notes.add(
             f"`{node.name}` is left out: its loss_weight is 0, so that it is only reported",
             "{count} losses are left out, since their loss_weight is 0", f"`{node.name}`",
         )  # fmt: skip
     elif TRAIN not in node.phases and importer.trained:
-        importer.note(
+        importer.notes.add(
             f"`{node.name}` is left out: it is a loss of the test phase only",
             "{count} losses of the test phase only are left out", f"`{node.name}`",
         )  # fmt: skip

@@ -93,7 +93,7 @@ def _sequence(importer: CaffeImporter, node: CaffeNode) -> tuple[NetValue, dict[
     if not param["num_output"]:
         raise UnsupportedFeature("it has no `num_output`", field=PATH)
     x = flattened(importer, node, importer.read(node), 2)
-    importer.note(
+    importer.notes.add(
         f"`{node.name}`: every sequence starts from zero states; `{node.layer['bottom'][-1]}` is left out",
         "{count} recurrent layers start every sequence from zero states, without their continuation marks",
         f"`{node.name}`",

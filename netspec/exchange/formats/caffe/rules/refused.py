@@ -30,7 +30,7 @@ def parameter(importer: CaffeImporter, node: CaffeNode) -> None:
 @rule("HDF5Output")
 def output(importer: CaffeImporter, node: CaffeNode) -> None:
     """Left out: `netspec predict` writes outputs."""
-    importer.note(
+    importer.notes.add(
         f"`{node.name}` is left out: `netspec predict` writes the outputs of a net",
         "{count} layers that write files are left out, since `netspec predict` does it",
         f"`{node.name}`",

@@ -152,7 +152,7 @@ def reshape(importer: CaffeImporter, node: CaffeNode) -> None:
         if not keeps_batch:
             raise UnsupportedFeature("it changes axis 0, the batch", field=f"{path}.shape")
         if dims[0] > 0 and -1 in target:
-            importer.note(
+            importer.notes.add(
                 f"`{node.name}`: the {dims[0]} of axis 0 is assumed to be the number of samples",
                 "the first size of {count} reshapes is assumed to be the number of samples", f"`{node.name}`",
             )  # fmt: skip

@@ -25,10 +25,6 @@ class Diagnostics:
         got_text = None if got is None else str(got)
         self.problems.append(Problem(message, at.location(name), expected=expected, got=got_text, hint=hint))
 
-    def note(self, text: str, kind: str = "", subject: str = "") -> None:
-        """Note something for the user, once: see `Note`."""
-        self.notes.add(text, kind, subject)
-
     def check(self) -> None:
         """Raise `InputError` with all problems, if there are any."""
         if self.problems:

@@ -63,7 +63,7 @@ class SplitContext:
             return "nowhere"
         path = self.finder.find(name)
         if path is None:
-            self.remarks.note(
+            self.remarks.notes.add(
                 f"{name} does not exist: set its path in train.yaml",
                 "{count} files do not exist and need paths in train.yaml", str(name),
             )  # fmt: skip
@@ -100,9 +100,9 @@ def _data(layer: Message, feeding: SplitContext) -> dict[str, Any]:
     path, size = feeding.named(param, "source"), _batch(param, feeding)
     split_fields = {"source": "lmdb", "path": path, "batch_size": size}
     if param["backend"] == "LEVELDB":
-        feeding.remarks.note(f"{param['source']} is a LevelDB, which is not read: {WRITTEN_BY_CAFFE}")
+        feeding.remarks.notes.add(f"{param['source']} is a LevelDB, which is not read: {WRITTEN_BY_CAFFE}")
     if param["rand_skip"]:
-        feeding.remarks.note(f"rand_skip {param['rand_skip']} of {layer['name']} is left out")
+        feeding.remarks.notes.add(f"rand_skip {param['rand_skip']} of {layer['name']} is left out")
     split_fields["order"] = "bgr"
     if transform["force_gray"]:
         split_fields["channels"] = 1
@@ -120,13 +120,13 @@ def _image_data(layer: Message, feeding: SplitContext) -> dict[str, Any]:
         list_file = feeding.finder.find(param["source"])
         split_fields["path"] = "." if list_file is None else str(list_file.parent)
         base = split_fields["path"]
-        feeding.remarks.note(f"the paths in {param['source']} are relative to {base}: `path` is their base")
+        feeding.remarks.notes.add(f"the paths in {param['source']} are relative to {base}: `path` is their base")
     if param["new_height"] and param["new_width"]:
         split_fields["size"] = [param["new_height"], param["new_width"]]
     if param["shuffle"]:
         split_fields["shuffle"] = True
     if param["rand_skip"]:
-        feeding.remarks.note(f"rand_skip {param['rand_skip']} of {layer['name']} is left out")
+        feeding.remarks.notes.add(f"rand_skip {param['rand_skip']} of {layer['name']} is left out")
     steps = image_transforms(layer, feeding)
     if not param["is_color"]:
         split_fields["channels"] = 1
@@ -167,7 +167,7 @@ def _program(layers: Sequence[Message], feeding: SplitContext) -> dict[str, Any]
     sizes = [size for layer in layers if (size := batch_size(layer))]
     names = [clean(name) for layer in layers for name in feeding.fed(layer)]
     kinds = ", ".join(dict.fromkeys(layer["type"] for layer in layers))
-    feeding.remarks.note(
+    feeding.remarks.notes.add(
         f"{feeding.phase}: {kinds} has no source here: give {', '.join(names)} to the training by "
         f"`netspec.train(…, samples={{…}})`, or put a source of train.yaml there"
     )

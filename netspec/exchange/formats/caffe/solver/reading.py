@@ -57,7 +57,7 @@ def input_shapes(
             if name in declared and name not in shapes:
                 shapes[name] = declared[name]
                 sizes = ", ".join(map(str, declared[name]))
-                remarks.note(f"the shape of `{name}`, [{sizes}], is that of {path.name} next to the net")
+                remarks.notes.add(f"the shape of `{name}`, [{sizes}], is that of {path.name} next to the net")
     return shapes
 
 
@@ -171,7 +171,7 @@ def _net(solver: Message, finder: FileFinder, remarks: Diagnostics, states: Sequ
         return net
     others = [value for field in TESTED for value in solver[field]]
     if len(others) > 1:
-        remarks.note(f"of {len(others)} nets to test the first is taken: a training file has one test split")
+        remarks.notes.add(f"of {len(others)} nets to test the first is taken: a training file has one test split")
     if net is None or not others:
         return net
     test = _loaded(others[0], finder, remarks)
@@ -181,7 +181,7 @@ def _net(solver: Message, finder: FileFinder, remarks: Diagnostics, states: Sequ
 def _note_further_tests(solver: Message, name: str, remarks: Diagnostics) -> None:
     if len(solver[name]) > 1:
         states = ", ".join(" ".join(value["stage"]) or f"state {index}" for index, value in enumerate(solver[name]))
-        remarks.note(f"only the first of the tests {states} is imported: a training file has one test split")
+        remarks.notes.add(f"only the first of the tests {states} is imported: a training file has one test split")
 
 
 def _loaded(net: Message | str, finder: FileFinder, remarks: Diagnostics) -> Message | None:
@@ -243,7 +243,9 @@ def _data(
             splits[state.phase.lower()] = split_fields
     if "train" not in splits:
         names = list(draft.draft.inputs)
-        remarks.note(f"no layer gives {', '.join(names)} in training: give them by `netspec.train(…, samples={{…}})`")
+        remarks.notes.add(
+            f"no layer gives {', '.join(names)} in training: give them by `netspec.train(…, samples={{…}})`"
+        )
         splits = {"train": {"source": "python", "fields": names, "batch_size": 1}, **splits}
     return splits
 

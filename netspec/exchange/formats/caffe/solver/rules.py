@@ -64,7 +64,7 @@ def update_rule(solver: Message, remarks: Diagnostics) -> dict[str, Any]:
         return {}
     rule = UPDATE_RULES[name]
     if solver["momentum"] and "momentum" not in rule.fields:
-        remarks.note(f"momentum {solver['momentum']:g} is left out: Caffe's {name} has none, and refuses it")
+        remarks.notes.add(f"momentum {solver['momentum']:g} is left out: Caffe's {name} has none, and refuses it")
     fields: dict[str, Any] = {
         ours: _epsilon(solver, remarks) if theirs == "delta" else _decay_rate(solver, theirs, remarks)
         for theirs, ours in rule.fields.items()
@@ -89,7 +89,7 @@ def _decay_rate(solver: Message, name: str, remarks: Diagnostics) -> float:
 def _epsilon(solver: Message, remarks: Diagnostics) -> float:
     delta: float = solver["delta"]
     if delta == 0:
-        remarks.note(f"delta 0 is written as epsilon {LEAST_EPSILON:g}: nothing is divided by 0 here")
+        remarks.notes.add(f"delta 0 is written as epsilon {LEAST_EPSILON:g}: nothing is divided by 0 here")
         return LEAST_EPSILON
     if not 0 < delta < inf:
         remarks.problem("`delta` must be 0 or more", solver, "delta", expected="0 or more", got=delta)
@@ -143,7 +143,7 @@ def loop(solver: Message, remarks: Diagnostics, *, tested: bool) -> dict[str, An
     fields: dict[str, Any] = {"max_steps": solver["max_iter"]}
     if "max_iter" not in solver:
         fields["max_steps"] = GUESSED_STEPS
-        remarks.note(f"the solver has no max_iter: max_steps {GUESSED_STEPS} is a guess")
+        remarks.notes.add(f"the solver has no max_iter: max_steps {GUESSED_STEPS} is a guess")
     elif solver["max_iter"] < 1:
         remarks.problem("no step is taken", solver, "max_iter", expected="max_iter above 0", got=solver["max_iter"])
     if tested:
@@ -174,10 +174,10 @@ def _left_out(solver: Message, remarks: Diagnostics) -> None:
         if name in solver:
             value = solver[name]
             text = ", ".join(value) if isinstance(value, list) else str(value)
-            remarks.note(f"{name} {text} is left out: {reason}")
+            remarks.notes.add(f"{name} {text} is left out: {reason}")
     if solver["test_initialization"] and "test_initialization" in solver and solver["test_interval"]:
-        remarks.note("test_initialization true is left out: the first evaluation comes after test_every steps")
+        remarks.notes.add("test_initialization true is left out: the first evaluation comes after test_every steps")
     if not solver["snapshot_after_train"]:
-        remarks.note("snapshot_after_train false is left out: the last step is always kept")
+        remarks.notes.add("snapshot_after_train false is left out: the last step is always kept")
     for unknown in solver.unknown:
-        remarks.note(f"`{unknown.name}` of the solver is unknown, and left out")
+        remarks.notes.add(f"`{unknown.name}` of the solver is unknown, and left out")

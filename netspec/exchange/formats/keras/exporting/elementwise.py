@@ -117,7 +117,7 @@ def normalization_by_channel(writer: KerasWriter, link: LayerLink, inputs: list[
     left_out: tuple[str, ...] = ()
     if kind == "InstanceNormalization" and fields.track_running_stats:
         kind = "BatchNormalization"
-        writer.note(f"`{link.name}` is a BatchNormalization in Keras, which trains with statistics over the batch")
+        writer.notes.add(f"`{link.name}` is a BatchNormalization in Keras, which trains with statistics over the batch")
     elif kind == "InstanceNormalization":
         kind, extra["groups"] = "GroupNormalization", x.shape[x.axis(fields.axis) - 1]
         left_out = ("track_running_stats", "momentum", "moving_mean_initializer", "moving_variance_initializer")
@@ -137,10 +137,12 @@ def _unlike_keras(writer: KerasWriter, link: LayerLink) -> tuple[str, ...]:
         raise UnsupportedFeature("Keras's BatchNormalization normalizes by moving averages in inference")
     left_out: tuple[str, ...] = ("track_running_stats", "unbiased_moving_variance")
     if getattr(fields, "unbiased_moving_variance", False):
-        writer.note(f"`unbiased_moving_variance` of `{link.name}` was left out: Keras averages the biased variance")
+        writer.notes.add(
+            f"`unbiased_moving_variance` of `{link.name}` was left out: Keras averages the biased variance"
+        )
     if fields.momentum is None:
         left_out += ("momentum",)
-        writer.note(f"`momentum: null` of `{link.name}` was left out: Keras keeps no mean over all batches")
+        writer.notes.add(f"`momentum: null` of `{link.name}` was left out: Keras keeps no mean over all batches")
     return left_out
 
 

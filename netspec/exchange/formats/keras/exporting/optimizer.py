@@ -64,7 +64,7 @@ def muon_fields(solver: Any, writer: KerasWriter) -> dict[str, Any]:
     trained, matrices = writer.trained(), parameters_with_matrix_update(solver, writer)
     unlike = [name for name, shape in trained.items() if solver.is_matrix(name, shape) != (name in matrices)]
     if unlike:
-        writer.note(
+        writer.notes.add(
             f"Keras's Muon updates {', '.join(f'`{name}`' for name in unlike)} by AdamW, whose states start from zero: "
             "only variables with two axes are matrices there, and variables of one name in a layer are updated alike"
         )
@@ -112,7 +112,7 @@ def variables(exportable: Exportable, rate: Any, writer: KerasWriter) -> list[ND
     slots = _by_parameter(exportable.slots)
     states: list[NDArray[Any]] | None
     if getattr(solver, "momentum", 0) and not getattr(solver, "rate_in_velocity", True):
-        writer.note(f"{LEFT_OUT}: Keras's velocity contains the rate (`rate_in_velocity: true`)")
+        writer.notes.add(f"{LEFT_OUT}: Keras's velocity contains the rate (`rate_in_velocity: true`)")
         return []
     if solver.type == "Adafactor":
         states = _adafactor_slots(slots, writer)
@@ -121,12 +121,12 @@ def variables(exportable: Exportable, rate: Any, writer: KerasWriter) -> list[ND
     else:
         states = _uniform_slots(solver, slots, writer)
     if states is None:
-        writer.note(f"{LEFT_OUT}: they do not match all weights that Keras trains")
+        writer.notes.add(f"{LEFT_OUT}: they do not match all weights that Keras trains")
         return []
     optimizer_variables += [array.astype(np.float32) for array in states]
     if solver.type == "Nadam":
         if MOMENTUM_PRODUCT not in exportable.slots:
-            writer.note(f"{LEFT_OUT}: their product of momenta is not in the checkpoint")
+            writer.notes.add(f"{LEFT_OUT}: their product of momenta is not in the checkpoint")
             return []
         optimizer_variables.append(np.asarray(exportable.slots[MOMENTUM_PRODUCT], np.float32))
     return optimizer_variables
@@ -192,7 +192,7 @@ def _adafactor_slots(slots: Mapping[str, Mapping[str, NDArray[Any]]], writer: Ke
         unlike += [] if is_exact else [name]
     if unlike:
         named = listing([f"`{name}`" for name in unlike])
-        writer.note(
+        writer.notes.add(
             f"Keras's Adafactor averages along the last two axes, which differ for {named}: "
             f"they continue from their second moments, and steps differ from those here"
         )

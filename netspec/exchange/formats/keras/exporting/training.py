@@ -47,7 +47,7 @@ def losses_and_metrics(writer: KerasWriter) -> dict[str, Any]:
             continue
         output_index = outputs.index(loss.sources[0])
         if losses[output_index] is not None:
-            writer.note(
+            writer.notes.add(
                 f"the loss `{loss.name}` is left out: Keras supports one loss per output",
                 "{count} losses are left out, since Keras supports one loss per output", f"`{loss.name}`",
             )  # fmt: skip
@@ -77,13 +77,13 @@ def _loss_or_metric(
     try:
         entry = _loss_or_metric_entry(writer, f"{kind}es" if kind == "loss" else f"{kind}s", link, outputs)
     except UnsupportedFeature as reason:
-        writer.note(
+        writer.notes.add(
             f"the {kind} `{link.name}` is left out: {reason}", "{count} losses and metrics are left out",
             f"`{link.name}` ({reason})",
         )  # fmt: skip
         return None
     if link.fields.sample_weight is not None:
-        writer.note(
+        writer.notes.add(
             f"`sample_weight` of the {kind} `{link.name}` is left out: in Keras it is an argument of `fit`",
             "`sample_weight` of {count} losses and metrics is left out, since in Keras it is an argument of `fit`",
             f"`{link.name}`",
@@ -141,16 +141,18 @@ def write_training(exportable: Exportable, writer: KerasWriter) -> None:
         layers = [f"`{link.name}`" for link in writer.links if getattr(link.fields, key) != 1.0]
         if layers:
             more = and_more(len(layers) - MAX_NAMED_LAYERS)
-            writer.note(f"`{key}` of {', '.join(layers[:MAX_NAMED_LAYERS])}{more} is left out")
+            writer.notes.add(f"`{key}` of {', '.join(layers[:MAX_NAMED_LAYERS])}{more} is left out")
     if exportable.train is None:
         return
     solver: Any = exportable.train.solver
     if solver.type not in FIELDS:
-        writer.note(f"the training configuration is left out: Keras has no optimizer like {solver.type}")
+        writer.notes.add(f"the training configuration is left out: Keras has no optimizer like {solver.type}")
         return
     compared = losses_and_metrics(writer)
     if not compared:
-        writer.note("the training configuration is left out: a Keras model cannot be compiled with any of its losses")
+        writer.notes.add(
+            "the training configuration is left out: a Keras model cannot be compiled with any of its losses"
+        )
         return
     rate = _learning_rate(exportable.train, exportable.step, writer)
     writer.model.compiled = {
@@ -177,18 +179,18 @@ def _optimizer(train: TrainSpec, rate: Any, step: int, writer: KerasWriter) -> d
         config |= dict(zip(MUON_COEFFICIENTS, solver.ns_coefficients, strict=True)) | muon_fields(solver, writer)
         handled += ("ns_coefficients", "exclude", "flatten")
     if solver.weight_decay and not solver.decouples:
-        writer.note("`weight_decay` of the solver is left out: Keras's is decoupled")
+        writer.notes.add("`weight_decay` of the solver is left out: Keras's is decoupled")
     for key, field in type(solver).model_fields.items():
         if key not in handled and getattr(solver, key) != field.default:
             remark = ": the weights are the averages that evaluation uses" if key in ("ema", "swa") else ""
-            writer.note(f"`{key}` of the solver is left out{remark}")
+            writer.notes.add(f"`{key}` of the solver is left out{remark}")
     if train.train.accumulate > 1:
-        writer.note("`accumulate` of the training is left out")
+        writer.notes.add("`accumulate` of the training is left out")
     scale = train.train.scaling
     if scale is not None and scale.growth_steps is None:
         config["loss_scale_factor"] = scale.initial
     elif scale is not None:
-        writer.note("a `loss_scale` that adapts is left out")
+        writer.notes.add("a `loss_scale` that adapts is left out")
     return object_json("keras.optimizers", type_, config)
 
 
@@ -197,7 +199,7 @@ def _momenta(train: TrainSpec, step: int, writer: KerasWriter) -> dict[str, floa
     solver: Any = train.solver
     momenta = {name: _value_at(schedule, train, step) for name, schedule in solver.scheduled_momenta().items()}
     for name, value in momenta.items():
-        writer.note(f"`{name}` of the solver is the number {value:g}: Keras does not support a schedule for it")
+        writer.notes.add(f"`{name}` of the solver is the number {value:g}: Keras does not support a schedule for it")
     return momenta
 
 
@@ -224,7 +226,7 @@ def _learning_rate(train: TrainSpec, step: int, writer: KerasWriter) -> Any:
     has_power = schedule.type == "InverseTimeDecay" and schedule.power != 1
     if fields is None or None in config.values() or has_power:
         value = _value_at(rate, train, step)
-        writer.note(f"the learning rate is the number {value:g}: Keras has no {rate.type} like that")
+        writer.notes.add(f"the learning rate is the number {value:g}: Keras has no {rate.type} like that")
         return value
     config = {**config, **warmup, "name": schedule.type}
     return object_json("keras.optimizers.schedules", schedule.type, config)

@@ -234,10 +234,6 @@ class KerasWriter:
         """Add a layer or operation as `helper` does, whose output has the shape, axes and features of `x`."""
         return self.helper(called, kind, args, x.shape, x.order, flattened_from=x.flattened_from, **options)
 
-    def note(self, text: str, kind: str = "", subject: str = "") -> None:
-        """Add a note on the written file, once: see `Note`."""
-        self.notes.add(text, kind, subject)
-
     def permuted(self, x: KerasTensor, order: tuple[int, ...]) -> KerasTensor:
         """The tensor with its axes in this order."""
         x = self.with_net_features(x)
@@ -337,7 +333,7 @@ class KerasWriter:
                 self._tensors[link.name] = outputs[0]
                 keras_name = self._keras_layers[link.name].name
                 if keras_name != link.name:
-                    self.note(
+                    self.notes.add(
                         f"the layer `{link.name}` is called `{keras_name}` in Keras",
                         "{count} layers have other names in Keras", f"`{link.name}` → `{keras_name}`",
                     )  # fmt: skip
@@ -400,7 +396,7 @@ class KerasWriter:
         }
         self._keras_layers[link.name] = last_operation
         if self.shapes(link):
-            self.note(
+            self.notes.add(
                 f"the weights of `{link.name}` are constants in Keras, which are not trained there",
                 "the weights of {count} layers are constants in Keras, which are not trained there", f"`{link.name}`",
             )  # fmt: skip

@@ -52,7 +52,7 @@ def import_keras(path: str | Path, options: ImportOptions | None = None) -> Impo
     solver, loop = training_of(file, net, targets if net.draft.losses and not is_cut else [])
     slots, step = slots_of(file, net, solver) if solver else ({}, 0)
     if is_cut and file.training:
-        reading.note(DROPPED_TRAINING)
+        reading.notes.add(DROPPED_TRAINING)
     train = train_file(net, solver, loop, step) if solver else ""
     arrays = net.draft.arrays()
     notes = (*reading.notes, *notes_of_not_finite(arrays))

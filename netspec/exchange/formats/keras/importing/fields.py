@@ -51,10 +51,6 @@ class ReadContext:
         """Whether the loss selects the kind of `accuracy`, as before TensorFlow 2.2, and not only the shapes."""
         return self.standalone or self.version.startswith("2.2.4")
 
-    def note(self, text: str, kind: str = "", subject: str = "") -> None:
-        """Note something for the user, once: see `Note`."""
-        self.notes.add(text, kind, subject)
-
 
 _OLD_FIELDS: Mapping[str, str] = {
     "init": "kernel_initializer", "inner_init": "recurrent_initializer", "W_regularizer": "kernel_regularizer",
@@ -106,7 +102,7 @@ def _fields(registry: Registry[Any], type_: str, config: Mapping[str, Any], read
         field = cls.model_fields.get(name)
         try:
             if name == "stateful" and value:
-                reading.note("a recurrent layer was `stateful`: here states begin at 0 with every batch")
+                reading.notes.add("a recurrent layer was `stateful`: here states begin at 0 with every batch")
             elif field is not None and name not in ("name", "stateful"):
                 fields[name] = _value(_registry(field), value, reading)
                 if name.endswith("_constraint") and isinstance(fields[name], dict):

@@ -114,7 +114,7 @@ class KerasImporter:
             )  # fmt: skip
         for call in self.graph.inputs:
             if not self.readers.needs((call, 0)):
-                self.reading.note(*unread(call.layer.name))
+                self.reading.notes.add(*unread(call.layer.name))
                 continue
             self._import_input(call)
 
@@ -147,7 +147,7 @@ class KerasImporter:
             self._failed.add(call)
             return
         if isinstance(declared, (list, tuple)) and declared[0] not in (None, -1):
-            self.reading.note(f"the model is for batches of {declared[0]}; the net takes any batch size")
+            self.reading.notes.add(f"the model is for batches of {declared[0]}; the net takes any batch size")
         rank = len(sizes) + 1
         order = self.readers.order_of_input(call, rank)
         shape = [0] * rank
@@ -158,7 +158,7 @@ class KerasImporter:
         self.draft.inputs[name] = fields
         value = Input(name, TensorType(tuple(shape), DType(dtype)))()
         if order != keras_order(rank):
-            self.reading.note(
+            self.reading.notes.add(
                 f"the input `{name}` is {shape[1:]}, channels first; in Keras it was {sizes}",
                 "{count} inputs are channels first here, and channels last in Keras", f"`{name}` {shape[1:]}",
             )  # fmt: skip
@@ -199,7 +199,7 @@ class KerasImporter:
                 (view,) = self.add(tensor.call, "Identity", {}, [view], view.order)
             if view.order != keras_order(len(view.order)):
                 shape = list(view.value.shape[1:])
-                self.reading.note(
+                self.reading.notes.add(
                     f"the output `{view.source}` is {shape}, channels first; in Keras it was {list(view.shape[1:])}",
                     "{count} outputs are channels first here, and channels last in Keras", f"`{view.source}` {shape}",
                 )  # fmt: skip

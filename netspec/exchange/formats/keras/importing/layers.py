@@ -49,7 +49,7 @@ AUGMENTING = (
 def augmenting(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     """Left out, with a note: augmentation of data belongs to the training file."""
     (tensor,) = operands(call)
-    importer.reading.note(
+    importer.reading.notes.add(
         f"the layer `{call.layer.name}` ({call.layer.class_name}) changes samples in training only and is left out: "
         "add it to `transforms` in the training file"
     )
@@ -152,7 +152,7 @@ def _check_precision(importer: KerasImporter, call: LayerCall) -> None:
     if isinstance(name, str) and ("int8" in name or "int4" in name or "float8" in name) and call.layer.class_name:
         raise UnsupportedFeature(f"its weights are quantized ({name[:40]})")
     if isinstance(name, str) and "16" in name:
-        importer.reading.note(f"Keras computed in {name}; here the training file sets the precision")
+        importer.reading.notes.add(f"Keras computed in {name}; here the training file sets the precision")
 
 
 def _check_mask(importer: KerasImporter, call: LayerCall) -> None:

@@ -68,7 +68,7 @@ class LossImporter:
                 if name in self.names and value is not None:
                     yield self.names.index(name), value
                 elif value is not None:
-                    self.importer.reading.note(
+                    self.importer.reading.notes.add(
                         f"there is no output `{str(name)[:60]}`: its losses and metrics are left out"
                     )
         elif isinstance(setting, list) and (not of_lists or self._has_list_per_output(setting)):
@@ -84,7 +84,7 @@ class LossImporter:
     def _add_entry(self, registry: Registry[Any], index: int, entry: Any, extra: Mapping[str, Any]) -> None:
         if index not in self.output_indices:
             shown_name = repr(_shown(entry))
-            self.importer.reading.note(
+            self.importer.reading.notes.add(
                 *dropped(f"the {registry.kind} {shown_name}", [f"`{self.names[index]}`"], shown_name)
             )
             return
@@ -99,7 +99,7 @@ class LossImporter:
             target = self._target(registry, index, output, view, type_, {**fields, **extra})
         except (UnsupportedFeature, NetspecError) as reason:
             text = reason.summary if isinstance(reason, NetspecError) else str(reason)
-            self.importer.reading.note(
+            self.importer.reading.notes.add(
                 f"the {registry.kind} {_shown(entry)!r} of `{output}` is left out: {text}"[:300],
                 "{count} losses and metrics are left out", f"{_shown(entry)!r} of `{output}` ({text})"[:150],
             )  # fmt: skip
@@ -146,7 +146,7 @@ class LossImporter:
             elif key == "reduction" and "reduction" in declared and value not in (default, None, "auto", "mean"):
                 fields[key] = value
             elif key not in (*declared, *_IGNORED) and value not in (None, False, 0, 0.0, [], _DEFAULTS.get(key)):
-                self.importer.reading.note(
+                self.importer.reading.notes.add(
                     f"`{key}` of the {registry.kind} {type_} is left out",
                     "{count} arguments of losses and metrics are left out", f"`{key}` of {type_}",
                 )  # fmt: skip

@@ -94,7 +94,7 @@ def _expressions(setting: Any, reading: ReadContext) -> list[re.Pattern[str]]:
     safe = [text for text in texts[:MAX_EXPRESSIONS] if len(text) <= MAX_LENGTH and _SAFE_EXPRESSION.fullmatch(text)]
     ignored_count = len(texts) - len(safe)
     if ignored_count:
-        reading.note(
+        reading.notes.add(
             f"{ignored_count} of `exclude_layers` of the optimizer Muon {'was' if ignored_count == 1 else 'were'} left "
             f"out: names of layers or parts of them are read, of expressions no more than that"
         )
@@ -121,7 +121,7 @@ def slots_of(
     if weights is None or not paths:
         return {}, 0
     if weights.shape(paths[0]) != ():  # Keras 1 to 2.2 do not write it for RMSprop, Adagrad and Adadelta
-        importer.reading.note("the states of the optimizer were left out: the file does not state the step")
+        importer.reading.notes.add("the states of the optimizer were left out: the file does not state the step")
         return {}, 0
     step = int(weights.array(paths[0]).item())
     arrays = [weights.array(path) for path in paths[1 + _has_rate(file, solver) :]]
@@ -163,7 +163,7 @@ def slots_of(
             if products:
                 slots[optimizers.MOMENTUM_PRODUCT] = products[0].astype("float32")
             return slots, step
-    importer.reading.note("the states of the optimizer do not fit the net and are left out")
+    importer.reading.notes.add("the states of the optimizer do not fit the net and are left out")
     return {}, 0
 
 
@@ -260,7 +260,7 @@ def _refactored(
             factored |= zip(keys, averages, strict=True)
             unlike += [] if is_exact else [state.removeprefix("solver/")]
     if unlike:
-        importer.reading.note(
+        importer.reading.notes.add(
             f"Adafactor keeps averages along the two largest axes, which are other ones than Keras's last two for "
             f"{', '.join(f'`{name}`' for name in unlike)}: they go on from the second moments that these stand for, "
             f"and steps differ from Keras's"
@@ -287,11 +287,11 @@ def training_of(
     try:
         solver, train = solver_of(entry, importer.reading)
     except UnsupportedFeature as reason:
-        importer.reading.note(f"there is no training file: {reason}")
+        importer.reading.notes.add(f"there is no training file: {reason}")
         return {}, {}
     trained = trained_in_order(importer)
     if not trained:
-        importer.reading.note("no training file is written: no layer has parameters to train")
+        importer.reading.notes.add("no training file is written: no layer has parameters to train")
         return {}, {}
     rate = stored_rate(file, solver)
     if rate is not None:
@@ -339,7 +339,7 @@ def solver_of(entry: Any, reading: ReadContext) -> tuple[dict[str, Any], dict[st
         ):
             solver[key] = optimizers.NONE_VALUES[key] if value is None else plain_value(value)
         elif key not in (*defaults, *_IGNORED, *MUON_FIELDS) and value not in (None, False, 0, 0.0):
-            reading.note(
+            reading.notes.add(
                 f"`{key}` of the optimizer {type_} is left out",
                 "{count} arguments of the optimizer are left out", f"`{key}`",
             )  # fmt: skip
@@ -384,7 +384,7 @@ def _rate(rate: Any, decay: Any, reading: ReadContext) -> Any:
     """A learning rate: a number, or a schedule."""
     if isinstance(rate, dict):
         if decay:
-            reading.note("`decay` of the optimizer was left out: its learning rate is a schedule already")
+            reading.notes.add("`decay` of the optimizer was left out: its learning rate is a schedule already")
         refuse_foreign(str(rate.get("class_name")), rate.get("module", ""), rate.get("registered_name"))
         return _schedule(str(rate.get("class_name")), rate.get("config") or {})
     if isinstance(rate, bool) or not isinstance(rate, (int, float)):
@@ -416,7 +416,7 @@ def _schedule(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
 def train_file(importer: KerasImporter, solver: Mapping[str, Any], train: Mapping[str, Any], step: int) -> str:
     """The training file. Its samples come from Python, since files of Keras do not name the data."""
     fields = list(importer.draft.inputs)
-    importer.reading.note(
+    importer.reading.notes.add(
         f"the file does not name the data: pass {', '.join(fields)} by `netspec.train(…, samples={{…}})`, or put a "
         f"source of train.yaml there"
     )
