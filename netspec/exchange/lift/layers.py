@@ -12,18 +12,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from netspec.errors import NetspecError
 from netspec.exchange.axis_view import Axes, AxisView
+from netspec.exchange.layer_builder import BuiltLayer, build_layer
 from netspec.exchange.lift.inputs import INPUT_TYPES
 from netspec.exchange.lift.tensors import Tensors
 from netspec.exchange.notes import Notes
 from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
-from netspec.graph.types import DType
-from netspec.graph.value import ShapeMismatch, Value, in_scope
-from netspec.layers.base import Builder, LayerSpec
+from netspec.graph.value import Value
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.names import snake_case
 
@@ -154,7 +151,9 @@ class LayerWriter:
             self.parameter(tensor, tensors.rank(tensor)) if tensor in tensors.constants else tensor for tensor in inputs
         ]
         weights = {name: self._weight(array) for name, array in (arrays or {}).items()}
-        names, results = build_layer(type_, values, fields, weights)
+        built = build_layer(type_, fields, values)
+        _check_weights(type_, built, weights)
+        names, results = built.spec.output_names(), built.outputs
         for value in results:
             tensors.require_room(value.shape[tensors.axis_offset :])
         output_names = list(node.outputs if outputs is None else outputs)
@@ -332,38 +331,18 @@ class LayerWriter:
         return np.asarray(array, np.float32, order="C")
 
 
-def build_layer(
-    type_: str, values: Sequence[Value], fields: Mapping[str, Any], weights: Mapping[str, NDArray[Any]]
-) -> tuple[tuple[str, ...], tuple[Value, ...]]:
-    """Build a layer: names of its outputs, as `output_names` gives them, and their values.
-
-    Raises `UnsupportedFeature` if the inputs or weights do not fit.
-    """
-    try:
-        spec = LAYERS[type_].model_validate({"type": type_, **fields})
-        assert isinstance(spec, LayerSpec)
-        builder = Builder(training=False, dtype=DType.FLOAT32)
-        with in_scope(builder.enter(spec, "layer")):
-            result = spec.build(builder, *values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"])
-        raise UnsupportedFeature(f"{type_} does not take it: {path}: {first['msg']}") from None
-    except ShapeMismatch as error:
-        raise UnsupportedFeature(f"{type_} does not fit: {error.message} (got {error.got})") from None
-    except NetspecError as error:
-        raise UnsupportedFeature(f"{type_} does not fit: {error.summary}") from None
-    expected_shapes = {name.removeprefix("layer/"): info.value.shape for name, info in builder.states.items()}
+def _check_weights(type_: str, built: BuiltLayer, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Raise `UnsupportedFeature` if the weights are not the states of a layer."""
+    expected_shapes = {name: kind.shape for name, kind in built.states.items()}
     shapes = {name: array.shape for name, array in weights.items()}
     if expected_shapes != shapes:
         raise UnsupportedFeature(f"{type_} needs weights of shapes {expected_shapes}, these are {shapes}")
-    for name, info in builder.states.items():
-        have, kind = weights[name.removeprefix("layer/")].dtype, info.value.dtype
-        if have != str(kind):
+    for name, kind in built.states.items():
+        have, wanted = weights[name].dtype, kind.dtype
+        if have != str(wanted):
             raise UnsupportedFeature(
-                f"its weights are {have}, not {'floating-point numbers' if kind.is_float else kind}"
+                f"its weights are {have}, not {'floating-point numbers' if wanted.is_float else wanted}"
             )
-    return spec.output_names(), result if isinstance(result, tuple) else (result,)
 
 
 def as_parameter_array(array: NDArray[Any]) -> tuple[str, NDArray[Any]]:

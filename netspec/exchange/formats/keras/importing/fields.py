@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from netspec.errors import NetspecError
 from netspec.exchange.formats.keras.names import IGNORED_KEYS, builtin
+from netspec.exchange.layer_builder import invalid_field
 from netspec.exchange.notes import Notes
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.layers.recurrent.cells import CellSpec
@@ -126,7 +127,7 @@ def _fields(registry: Registry[Any], type_: str, config: Mapping[str, Any], read
 
 
 def _shortened(cls: Any, type_: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields in their shortest form: one number for equal ones, no defaults."""
+    """The fields in their shortest form: one number for equal ones."""
     if fields.get("activation") == "linear" and cls.model_fields["activation"].default is None:
         del fields["activation"]
     if "pool_size" in fields and fields.get("strides") == fields["pool_size"]:
@@ -166,13 +167,6 @@ def _check(cls: Any, type_: str, fields: dict[str, Any]) -> None:
         raise invalid_field(type_, error) from None
     except NetspecError as error:
         raise UnsupportedFeature(f"{type_} does not take it: {error.summary}"[:300]) from None
-
-
-def invalid_field(type_: str, error: ValidationError) -> UnsupportedFeature:
-    """The reason why a type does not take the fields that were read from the file."""
-    first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"])
-    return UnsupportedFeature(f"{type_} does not take it: {path}: {first['msg']}"[:300])
 
 
 def _current_names(type_: str, config: Mapping[str, Any], declared: Mapping[str, FieldInfo]) -> dict[str, Any]:
@@ -251,19 +245,8 @@ def spec_of(registry: Registry[Any], value: Any, reading: ReadContext) -> Any:
     if registry in (LAYERS, CELLS):
         type_ = _builtin_type(registry, name)
         config = {**config, "reset_after": True} if name == "CuDNNGRU" else config
-        return {
-            "type": type_,
-            **_without_defaults(registry[type_], _fields(registry, type_, without_data_format(config), reading)),
-        }
+        return {"type": type_, **_fields(registry, type_, without_data_format(config), reading)}
     return _function(registry, name, config, reading)
-
-
-def _without_defaults(cls: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a nested layer that differ from their defaults."""
-    defaults = {name: field.get_default(call_default_factory=True) for name, field in cls.model_fields.items()}
-    spec = cls.model_validate({"type": defaults["type"], **fields})
-    needed = {name for name, field in cls.model_fields.items() if field.is_required()}
-    return {name: field for name, field in fields.items() if name in needed or getattr(spec, name) != defaults[name]}
 
 
 def without_data_format(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from netspec.errors import NetspecError, Problem, did_you_mean, listing
+from netspec.errors import Problem, did_you_mean, listing
 from netspec.exchange.axis_view import axes_of_order
 from netspec.exchange.formats.keras.importing.axes import (
     Order,
@@ -30,9 +29,10 @@ from netspec.exchange.formats.keras.importing.config import (
     ModelGraph,
     tensors_in,
 )
-from netspec.exchange.formats.keras.importing.fields import ReadContext, fields_of, invalid_field, without_data_format
+from netspec.exchange.formats.keras.importing.fields import ReadContext, fields_of, without_data_format
 from netspec.exchange.formats.keras.names import KerasVariable, layer_type, variables
 from netspec.exchange.interface import sizes_shown, unread
+from netspec.exchange.layer_builder import BuiltLayer, build_layer
 from netspec.exchange.lift.inputs import OPEN_BATCH
 from netspec.exchange.names import UniqueNames
 from netspec.exchange.net_yaml_writer import Draft, DraftLayer, clean
@@ -40,9 +40,9 @@ from netspec.exchange.rule_table import RuleTable
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
-from netspec.graph.value import ShapeMismatch, Value, in_scope
+from netspec.graph.value import Value
 from netspec.layers.activation.base import OverAxis
-from netspec.layers.base import Builder, LayerSpec
+from netspec.layers.base import LayerSpec
 from netspec.schema.specs.kinds import ACTIVATIONS, LAYERS, LayerFields
 
 MAX_NAME_LENGTH = 180
@@ -68,19 +68,6 @@ class WeightedLayer:
     """Name of each state's weight in the file, if the file identifies weights by name."""
     signature: str = ""
     """Equal for two calls of a layer that need its weights in the same order."""
-
-
-@dataclass(frozen=True)
-class BuiltLayer:
-    """A layer of the net with its inputs and outputs."""
-
-    type: str
-    fields: dict[str, Any]
-    """Its other fields in the net file."""
-    inputs: Sequence[TensorView]
-    spec: LayerSpec
-    builder: Builder
-    outputs: tuple[Value, ...]
 
 
 class KerasImporter:
@@ -281,16 +268,16 @@ class KerasImporter:
 
         If a layer is called again, the second call shares the weights of the first.
         """
-        layer = self._build(type_, fields, inputs)
-        states = {name.removeprefix("layer/"): info.value.shape for name, info in layer.builder.states.items()}
+        layer, built = self._build(self.name_of(call), type_, fields, inputs)
+        states = {name: kind.shape for name, kind in built.states.items()}
         first = self._first_calls.get(call.layer)
         if first is not None and states:
             layer.fields["share"] = first.draft.name
-        if call.layer.frozen and states and "trainable" in type(layer.spec).model_fields:
+        if call.layer.frozen and states and "trainable" in type(built.spec).model_fields:
             layer.fields["trainable"] = False
-        views = self._register(self.name_of(call), layer, orders(layer.outputs), feature_order)
+        views = self._register(layer, built, orders(built.outputs), feature_order)
         if states:
-            weights = self._weights_of_layer(call.layer, layer.spec, states, convert)
+            weights = self._weights_of_layer(call.layer, built.spec, states, convert)
             if first is None:
                 self.layer_weights.append(weights)
                 self._first_calls[call.layer] = weights
@@ -323,21 +310,27 @@ class KerasImporter:
         self, name: str, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView], orders: list[Order],
         feature_order: Any = None,
     ) -> list[TensorView]:  # fmt: skip
-        return self._register(name, self._build(type_, fields, inputs), orders, feature_order)
+        return self._register(*self._build(name, type_, fields, inputs), orders, feature_order)
 
-    def _register(self, name: str, layer: BuiltLayer, orders: list[Order], feature_order: Any) -> list[TensorView]:
-        """Add a layer to the net, and return its outputs."""
-        name = self._unique(name[:MAX_NAME_LENGTH])
-        sources = tuple(view.source for view in layer.inputs)
-        self.draft.layers.append(DraftLayer(name, layer.type, layer.fields, sources))
-        output_names = layer.spec.output_names()
+    def _build(
+        self, name: str, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView]
+    ) -> tuple[DraftLayer, BuiltLayer]:
+        layer = DraftLayer(name, type_, dict(fields), tuple(view.source for view in inputs))
+        return layer, build_layer(type_, fields, [view.value for view in inputs], list(map(self.mask, inputs)))
+
+    def _register(
+        self, layer: DraftLayer, built: BuiltLayer, orders: list[Order], feature_order: Any
+    ) -> list[TensorView]:
+        """Add a layer to the net under a unique name, and return its outputs."""
+        name = layer.name = self._unique(layer.name[:MAX_NAME_LENGTH])
+        self.draft.layers.append(layer)
+        output_names = built.spec.output_names()
         views = []
-        for index, value in enumerate(layer.outputs):
+        for index, value in enumerate(built.outputs):
             source = name if index == 0 else f"{name}.{output_names[index]}"
             order = orders[index] if index < len(orders) else keras_order(len(value.shape))
             views.append(TensorView(source=source, axes=axes_of_order(order), value=value, feature_order=feature_order))
-        masks = layer.spec.mask(layer.builder, *(tensor.value for tensor in layer.inputs))
-        for view, mask in zip(views, masks if isinstance(masks, tuple) else (masks,), strict=False):
+        for view, mask in zip(views, built.masks, strict=False):
             self._masks[view.source] = mask
         return views
 
@@ -357,24 +350,6 @@ class KerasImporter:
         return next(
             ((formula, source) for formula_mask, formula, source in self._mask_formulas if formula_mask is mask), None
         )
-
-    def _build(self, type_: str, fields: Mapping[str, Any], inputs: Sequence[TensorView]) -> BuiltLayer:
-        builder = Builder(training=False, dtype=DType.FLOAT32)
-        try:
-            spec = LAYERS[type_].model_validate({"type": type_, **fields})
-            assert isinstance(spec, LayerSpec)
-            with in_scope(builder.enter(spec, "layer", [self.mask(tensor) for tensor in inputs])):
-                outputs = spec.build(builder, *(view.value for view in inputs))
-        except ValidationError as error:
-            raise invalid_field(type_, error) from None
-        except ShapeMismatch as error:
-            raise UnsupportedFeature(f"{type_} does not fit: {error.message} (got {error.got})"[:300]) from None
-        except NetspecError as error:
-            raise UnsupportedFeature(f"{type_} does not fit: {error.summary}"[:300]) from None
-        except TypeError as error:  # a wrong number of inputs
-            raise UnsupportedFeature(f"{type_} does not fit: {error}"[:300]) from None
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        return BuiltLayer(type_, dict(fields), inputs, spec, builder, outputs)
 
 
 def _innermost(layer: ConfiguredLayer) -> str:
