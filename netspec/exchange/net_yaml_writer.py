@@ -10,7 +10,8 @@ from typing import Any
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from netspec.schema.specs.kinds import LAYERS
+from netspec.schema.specs.kinds import CELLS, LAYERS, LayerFields
+from netspec.schema.specs.spec import Spec
 from netspec.schema.yaml.flow_style import flow, item, plain
 
 WIDTH = 118
@@ -75,18 +76,28 @@ def named(sources: Sequence[str]) -> Any:
 
 def without_defaults(type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a layer that differ from their defaults, in the order of its class."""
-    cls = LAYERS[type_]
     try:
-        spec = cls.model_validate({"type": type_, **fields})
+        spec = LAYERS[type_].model_validate({"type": type_, **fields})
     except ValidationError:  # the reader of the YAML reports invalid fields, with their location
         return dict(fields)
-    declared = {name: field for name, field in cls.model_fields.items() if name in fields}
-    non_defaults = {
-        name: fields[name]
+    return non_defaults(spec, fields)
+
+
+def non_defaults(spec: Spec, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the fields of a valid layer that differ from their defaults; also of a layer or cell in a field."""
+    declared = {name: field for name, field in type(spec).model_fields.items() if name in fields}
+    kept = {
+        name: _without_inner_defaults(getattr(spec, name), fields[name])
         for name, field in declared.items()
         if field.is_required() or getattr(spec, name) != field.get_default(call_default_factory=True, validated_data={})
     }
-    return non_defaults | {name: value for name, value in fields.items() if name not in declared}
+    return kept | {name: value for name, value in fields.items() if name not in declared}
+
+
+def _without_inner_defaults(spec: Any, value: Any) -> Any:
+    if not isinstance(value, Mapping) or not (isinstance(spec, LayerFields) or value.get("type") in CELLS):
+        return value
+    return {"type": value["type"], **non_defaults(spec, value)}
 
 
 def clean(name: str) -> str:

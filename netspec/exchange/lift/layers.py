@@ -17,6 +17,7 @@ from netspec.exchange.axis_view import Axes, AxisView
 from netspec.exchange.layer_builder import BuiltLayer, build_layer
 from netspec.exchange.lift.inputs import INPUT_TYPES
 from netspec.exchange.lift.tensors import Tensors
+from netspec.exchange.net_yaml_writer import non_defaults
 from netspec.exchange.notes import Notes
 from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
@@ -163,7 +164,8 @@ class LayerWriter:
             if axes is not None and axes != tensors.axes_in_order(len(value.shape) - tensors.axis_offset):
                 output_names[index] = tensors.fresh_name(tensor)
                 tensors.views[tensor] = AxisView(output_names[index], axes, node)
-        layer = LiftedLayer(type_, dict(fields), tuple(map(tensors.resolve, sources)), output_names[0], node, weights)
+        kept_fields, read = non_defaults(built.spec, fields), tuple(map(tensors.resolve, sources))
+        layer = LiftedLayer(type_, kept_fields, read, output_names[0], node, weights)
         self.written.append(layer)
         tensors.values.update(zip(output_names, results, strict=False))
         if names:
@@ -243,7 +245,7 @@ class LayerWriter:
             self._parameters[tensor, shape] = name
             dtype, values = as_parameter_array(array)
             node = OperatorNode("Constant", "", (), (name,), {}, self._model.opset)
-            fields = {"shape": list(shape), **({} if dtype == "float32" else {"dtype": dtype})}
+            fields = {"shape": list(shape), "dtype": dtype}
             like = next(iter(self._tensors.values), None)
             if like is None:
                 raise UnsupportedFeature("the model reads no input that its constants could go with")

@@ -26,9 +26,9 @@ def grouped(chains: Chains, layer: DraftLayer) -> Joint | None:
     groups = split.fields["target_shape"][0]
     if shape[0] % groups:
         return None
-    fields: dict[str, Any] = {"groups": groups, "epsilon": _field(norm, "epsilon")}
-    fields = {name: value for name, value in fields.items() if value != _default("GroupNormalization", name)}
-    return DraftLayer(layer.name, "GroupNormalization", fields | PLAIN, split.sources), [split, norm]
+    epsilon = norm.fields.get("epsilon", LAYERS[norm.type].model_fields["epsilon"].default)
+    fields = {"groups": groups, "epsilon": epsilon, **PLAIN}
+    return DraftLayer(layer.name, "GroupNormalization", fields, split.sources), [split, norm]
 
 
 @joining
@@ -63,11 +63,3 @@ def _arrays(norm: DraftLayer) -> list[tuple[Any, float]]:
 
 def _several(axes: int | list[int]) -> list[int]:
     return [axes] if isinstance(axes, int) else axes
-
-
-def _field(layer: DraftLayer, field: str) -> Any:
-    return layer.fields.get(field, _default(layer.type, field))
-
-
-def _default(type_: str, field: str) -> Any:
-    return LAYERS[type_].model_fields[field].default

@@ -110,7 +110,7 @@ def prelu(ctx: LiftContext, node: OperatorNode) -> None:
         raise MixesSamples(f"slopes {list(slopes.shape)} of samples {list(ctx.tensors.shape(x)[1:])}")
     slopes = slopes.reshape(shape[1 - ctx.tensors.axis_offset :])
     shared = [axis for axis, size in enumerate(slopes.shape, 1) if size == 1]
-    ctx.layers.add(node, "PReLU", [x], {"shared_axes": shared} if shared else {}, {"alpha": slopes})
+    ctx.layers.add(node, "PReLU", [x], {"shared_axes": shared or None}, {"alpha": slopes})
 
 
 def _limits(ctx: LiftContext, node: OperatorNode) -> dict[str, float]:

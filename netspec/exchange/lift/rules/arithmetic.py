@@ -12,6 +12,7 @@ from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.layers import LiftedLayer
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.lift.rules.functions import formula
+from netspec.exchange.net_yaml_writer import without_defaults
 from netspec.exchange.operator_graph.graph import OperatorNode
 
 LARGEST = 3.4028234e38
@@ -44,9 +45,7 @@ def divide(ctx: LiftContext, node: OperatorNode) -> None:
         return
     number = _number(ctx.tensors.constants[first]) if first in ctx.tensors.constants else None
     if number and ctx.tensors.constants[first].ndim <= ctx.tensors.rank(second):
-        ctx.layers.add_elementwise(
-            node, "Power", [second], {"power": -1.0, **({} if number == 1 else {"scale": 1 / number})}
-        )
+        ctx.layers.add_elementwise(node, "Power", [second], {"power": -1.0, "scale": 1 / number})
         return
     ctx.layers.add_elementwise(node, "Expression", [first, second], {"expr": "x / y"})
 
@@ -110,9 +109,7 @@ _EXPRESSION = {"Div": {"expr": "x / y"}}
 
 def _along(ctx: LiftContext, node: OperatorNode, computed: str, op_type: str, axis: int, array: NDArray[Any]) -> None:
     """Bias or Scale, `array` along the net's axes from `axis` on."""
-    fields: dict[str, Any] = ({} if axis == 1 else {"axis": axis}) | (
-        {} if array.ndim == 1 else {"num_axes": array.ndim}
-    )
+    fields: dict[str, Any] = {"axis": axis, "num_axes": array.ndim}
     if op_type in ("Mul", "Div"):
         ctx.layers.add_elementwise(
             node, "Scale", [computed], fields, {"scale": array if op_type == "Mul" else 1 / array}
@@ -120,7 +117,7 @@ def _along(ctx: LiftContext, node: OperatorNode, computed: str, op_type: str, ax
         return
     array = array if op_type == "Add" else -array
     before = _unfinished(ctx, node, computed, "Scale", "use_bias")
-    if before is not None and {name: before.fields[name] for name in before.fields} == fields:
+    if before is not None and before.fields == without_defaults("Scale", fields):
         before.fields["use_bias"], before.arrays["bias"] = True, array
         ctx.layers.absorb(before, node)
     else:
@@ -176,11 +173,11 @@ def _affine(ctx: LiftContext, node: OperatorNode, computed: str, scale: float, s
     before = _unfinished(ctx, node, computed, "Power", "power")
     if before is not None:
         scale, shift = before.fields.get("scale", 1.0) * scale, before.fields.get("shift", 0.0) * scale + shift
-    fields = ({} if scale == 1 else {"scale": scale}) | ({} if shift == 0 else {"shift": shift})
+    fields = {"scale": scale, "shift": shift}
     if before is None:
         ctx.layers.add_elementwise(node, "Power", [computed], fields)
     else:
-        before.fields = fields
+        before.fields = without_defaults("Power", fields)
         ctx.layers.absorb(before, node)
 
 

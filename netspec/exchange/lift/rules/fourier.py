@@ -19,7 +19,7 @@ def dft(ctx: LiftContext, node: OperatorNode) -> None:
     fields: dict[str, Any] = {} if net_axis == ctx.tensors.rank_in_net(node.inputs[0]) - 2 else {"axis": net_axis}
     if node.operand(1):
         fields["n"] = int(ctx.tensors.constant(node.operand(1), "dft_length").item())
-    fields |= {name: True for name in ("inverse", "onesided") if node.attributes.get(name)}
+    fields |= {name: bool(node.attributes.get(name)) for name in ("inverse", "onesided")}
     ctx.layers.add(node, "DFT", node.inputs[:1], fields)
 
 
@@ -33,7 +33,5 @@ def stft(ctx: LiftContext, node: OperatorNode) -> None:
         if node.operand(3)
         else ctx.tensors.shape(window)[0]
     )
-    fields: dict[str, Any] = {"frame_length": length, "frame_step": step}
-    if not node.attributes["onesided"]:
-        fields["onesided"] = False
+    fields = {"frame_length": length, "frame_step": step, "onesided": bool(node.attributes["onesided"])}
     ctx.layers.add(node, "STFT", [name for name in (node.inputs[0], window) if name], fields)

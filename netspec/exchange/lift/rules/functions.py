@@ -126,7 +126,7 @@ def formula(ctx: LiftContext, node: OperatorNode, text: str, *, truth: bool = Fa
     expr = text.format(*(names[name] for name in node.inputs))
     if expr.startswith("-") and "**" in expr:  # of a number below 0, not a power taken away
         expr = text.replace("{0}", "({0})").format(*(names[name] for name in node.inputs))
-    ctx.layers.add_elementwise(node, "Expression", operands, {"expr": expr} | ({"keep_types": True} if exact else {}))
+    ctx.layers.add_elementwise(node, "Expression", operands, {"expr": expr, "keep_types": exact})
 
 
 def _literal(name: str, constant: NDArray[Any], rank: int) -> dict[str, str]:

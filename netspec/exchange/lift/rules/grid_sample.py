@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.operator_graph.graph import OperatorNode
@@ -16,12 +14,11 @@ MODES = {"bilinear": "linear", "bicubic": "cubic"}
 @rule("GridSample")
 def grid_sample(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name."""
-    mode = MODES.get(node.attributes["mode"], node.attributes["mode"])
-    fields: dict[str, Any] = {} if mode == "linear" else {"mode": mode}
-    if node.attributes["padding_mode"] != "zeros":
-        fields["padding_mode"] = node.attributes["padding_mode"]
-    if node.attributes["align_corners"]:
-        fields["align_corners"] = True
+    fields = {
+        "mode": MODES.get(node.attributes["mode"], node.attributes["mode"]),
+        "padding_mode": node.attributes["padding_mode"],
+        "align_corners": bool(node.attributes["align_corners"]),
+    }
     if ctx.tensors.single_sample and ctx.tensors.shape(node.inputs[0])[0] > 1:
         ctx.layers.add(node, "GridSample", node.inputs, fields)
     else:
@@ -34,16 +31,14 @@ def roi_align(ctx: LiftContext, node: OperatorNode) -> None:
     if not ctx.tensors.single_sample:
         raise MixesSamples("it cuts any number of parts out of each sample")
     attributes = node.attributes
-    fields: dict[str, Any] = {"height": attributes["output_height"], "width": attributes["output_width"]}
-    fields = {name: size for name, size in fields.items() if size != 1}
-    if attributes["sampling_ratio"] != 2:
-        fields["sampling_ratio"] = max(0, attributes["sampling_ratio"])
-    if attributes["spatial_scale"] != 1.0:
-        fields["spatial_scale"] = attributes["spatial_scale"]
-    if attributes["mode"] != "avg":
-        fields["mode"] = attributes["mode"]
-    if attributes.get("coordinate_transformation_mode", "output_half_pixel") != "half_pixel":
-        fields["aligned"] = False
+    fields = {
+        "height": attributes["output_height"],
+        "width": attributes["output_width"],
+        "sampling_ratio": max(0, attributes["sampling_ratio"]),
+        "spatial_scale": attributes["spatial_scale"],
+        "mode": attributes["mode"],
+        "aligned": attributes.get("coordinate_transformation_mode") == "half_pixel",
+    }
     ctx.layers.add(node, "RoiAlign", node.inputs, fields)
 
 
@@ -58,7 +53,5 @@ def max_roi_pool(ctx: LiftContext, node: OperatorNode) -> None:
     ctx.layers.add(node, "Slice", [parts], {"axis": 2, "stop": 1}, outputs=[first])
     ctx.layers.add(node, "Squeeze", [first], {"axis": 2}, outputs=[images])
     ctx.layers.add(node, "Cast", [images], {"dtype": "int64"}, outputs=[pooled])
-    fields: dict[str, Any] = {name: size for name, size in (("height", height), ("width", width)) if size != 1}
-    if node.attributes["spatial_scale"] != 1.0:
-        fields["spatial_scale"] = node.attributes["spatial_scale"]
+    fields = {"height": height, "width": width, "spatial_scale": node.attributes["spatial_scale"]}
     ctx.layers.add(node, "MaxRoiPooling2D", [x, corners, pooled], fields)

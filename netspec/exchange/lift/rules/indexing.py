@@ -15,9 +15,8 @@ from netspec.graph.ops.indexing import GatherElements
 
 
 def along(ctx: LiftContext, node: OperatorNode, axis: int | None = None) -> dict[str, Any]:
-    """The field `axis` for the operator's axis of its first operand; empty if it is the layer's default."""
-    net_axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"] if axis is None else axis)
-    return {} if net_axis == 1 else {"axis": net_axis}
+    """The field `axis` for the operator's axis of its first operand."""
+    return {"axis": ctx.tensors.axis(node.inputs[0], node.attributes["axis"] if axis is None else axis)}
 
 
 @rule("GatherElements")
@@ -33,8 +32,7 @@ def scatter_elements(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _reduction(node: OperatorNode) -> dict[str, Any]:
-    reduction = node.attributes.get("reduction", "none")
-    return {} if reduction == "none" else {"reduction": reduction}
+    return {"reduction": node.attributes.get("reduction", "none")}
 
 
 @rule("GatherND")
@@ -43,7 +41,7 @@ def gather_nd(ctx: LiftContext, node: OperatorNode) -> None:
     shared = node.attributes.get("batch_dims", 0) + ctx.tensors.axis_offset
     if shared < 1:
         raise MixesSamples("it picks from among the samples of a batch")
-    ctx.layers.add(node, "GatherND", node.inputs, {} if shared == 1 else {"batch_dims": shared})
+    ctx.layers.add(node, "GatherND", node.inputs, {"batch_dims": shared})
 
 
 @rule("ScatterND")
@@ -59,8 +57,7 @@ def tensor_scatter(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name; a model of one sample can have several caches only if all start at one index."""
     net_axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"])
     fields = {} if net_axis == ctx.tensors.rank_in_net(node.inputs[0]) - 2 else {"axis": net_axis}
-    if node.attributes["mode"] != "linear":
-        fields |= {"mode": node.attributes["mode"]}
+    fields |= {"mode": node.attributes["mode"]}
     ctx.layers.add(node, "TensorScatter", [name for name in node.inputs if name], fields)
 
 
@@ -69,8 +66,7 @@ def reverse_sequence(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name."""
     time = ctx.tensors.axis(node.inputs[0], node.attributes["time_axis"])
     batch = node.attributes["batch_axis"] + ctx.tensors.axis_offset
-    fields = ({} if time == 1 else {"time_axis": time}) | ({} if batch == 0 else {"batch_axis": batch})
-    ctx.layers.add(node, "ReverseSequence", node.inputs, fields)
+    ctx.layers.add(node, "ReverseSequence", node.inputs, {"time_axis": time, "batch_axis": batch})
 
 
 @rule("OneHot")
@@ -85,12 +81,9 @@ def one_hot(ctx: LiftContext, node: OperatorNode) -> None:
     if axis % rank == 0 and not ctx.tensors.single_sample:
         raise MixesSamples("its vectors lie along the batch")
     net_axis = axis % rank + ctx.tensors.axis_offset
-    fields: dict[str, Any] = {"depth": depth} | (
-        {} if net_axis == rank - 1 + ctx.tensors.axis_offset else {"axis": net_axis}
-    )
-    fields |= ({} if on == 1 else {"on_value": on}) | ({} if off == 0 else {"off_value": off})
-    if INPUT_TYPES.get(str(values.dtype)) != "float32":
-        fields["dtype"] = INPUT_TYPES.get(str(values.dtype), str(values.dtype))
+    fields = {} if net_axis == rank - 1 + ctx.tensors.axis_offset else {"axis": net_axis}
+    dtype = INPUT_TYPES.get(str(values.dtype), str(values.dtype))
+    fields |= {"depth": depth, "on_value": on, "off_value": off, "dtype": dtype}
     if ctx.tensors.is_computed(index) and ctx.tensors.dtype(index).is_float:
         integers = ctx.tensors.fresh_name(index)
         ctx.layers.add(node, "Cast", [index], {"dtype": "int64"}, outputs=[integers])
@@ -111,7 +104,7 @@ def compress(ctx: LiftContext, node: OperatorNode) -> None:
     indices = condition.nonzero()[0].tolist()
     if not indices:
         raise UnsupportedFeature("nothing is left")
-    ctx.layers.add(node, "Gather", [source], {"indices": indices} | ({} if net_axis == 1 else {"axis": net_axis}))
+    ctx.layers.add(node, "Gather", [source], {"indices": indices, "axis": net_axis})
 
 
 @rule("TopK", uses_all_results=True)
@@ -120,9 +113,8 @@ def top_k(ctx: LiftContext, node: OperatorNode) -> None:
     rank = ctx.tensors.rank(node.inputs[0])
     net_axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
     k = int(ctx.tensors.constant(node.operand(1), "k").item()) if node.operand(1) else node.attributes["k"]
-    fields = {"k": k} | ({} if net_axis == rank - 1 + ctx.tensors.axis_offset else {"axis": net_axis})
-    if not node.attributes.get("largest", 1):
-        fields["largest"] = False
+    fields = {} if net_axis == rank - 1 + ctx.tensors.axis_offset else {"axis": net_axis}
+    fields |= {"k": k, "largest": bool(node.attributes.get("largest", 1))}
     ctx.layers.add(node, "TopK", node.inputs[:1], fields, outputs=(*node.outputs, "")[:2])
 
 
@@ -130,7 +122,7 @@ def top_k(ctx: LiftContext, node: OperatorNode) -> None:
 def cumulative(ctx: LiftContext, node: OperatorNode) -> None:
     """The layers of the same names."""
     axis = int(ctx.tensors.constant(node.inputs[1], "axis").item())
-    fields = {name: True for name in ("exclusive", "reverse") if node.attributes.get(name)}
+    fields = {name: bool(node.attributes.get(name)) for name in ("exclusive", "reverse")}
     ctx.layers.add(node, node.op_type, node.inputs[:1], along(ctx, node, axis=axis) | fields)
 
 
@@ -138,7 +130,7 @@ def cumulative(ctx: LiftContext, node: OperatorNode) -> None:
 def trilu(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name."""
     k = int(ctx.tensors.constant(node.operand(1), "k").item()) if node.operand(1) else 0
-    _of_matrices(ctx, node, ({} if node.attributes["upper"] else {"upper": False}) | ({"k": k} if k else {}))
+    _of_matrices(ctx, node, {"upper": bool(node.attributes["upper"]), "k": k})
 
 
 @rule("Det")
@@ -161,6 +153,6 @@ def col2im(ctx: LiftContext, node: OperatorNode) -> None:
         fields["output_size"] = image
     for name, ours in (("strides", "strides"), ("pads", "padding"), ("dilations", "dilation_rate")):
         value = node.attributes.get(name)
-        if value and set(value) != ({0} if name == "pads" else {1}):
+        if value:
             fields[ours] = short(value)
     ctx.reshaping.add_per_sample(node, "Col2Im", node.inputs[:1], fields)

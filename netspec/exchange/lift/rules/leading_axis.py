@@ -28,7 +28,7 @@ def joined_beside(ctx: LiftContext, node: OperatorNode) -> bool:
         lies = _shifted(lies, 1, 1)
         lies = tuple((1,) if index == axis % len(lies) else lie for index, lie in enumerate(lies))
     (along,) = lies[axis]
-    ctx.layers.add(node, "Concatenate", sources, {} if along == 1 else {"axis": along}, result_axes=lambda rank: lies)
+    ctx.layers.add(node, "Concatenate", sources, {"axis": along}, result_axes=lambda rank: lies)
     return True
 
 
@@ -68,23 +68,15 @@ def cut_beside(
     if not all(view.axes[axis] for axis in axes):
         return False
     layers: list[tuple[str, int, dict[str, int]]] = [
-        ("Slice", axis, {"start": start, "stop": stop, **({} if step == 1 else {"step": step})})
-        for axis, (start, stop, step) in parts.items()
+        ("Slice", axis, {"start": start, "stop": stop, "step": step}) for axis, (start, stop, step) in parts.items()
     ]
     layers += [("Flip", axis, {}) for axis in flipped]
     source = view.source
     for count, (type_, axis, fields) in enumerate(layers, 1):
         along, last = view.axis(axis), count == len(layers)
         result = node.outputs[0] if last else ctx.tensors.fresh_name(node.outputs[0])
-        at = {} if along == 1 else {"axis": along}
-        ctx.layers.add(
-            node,
-            type_,
-            [source],
-            {**at, **fields},
-            outputs=[result],
-            result_axes=(lambda _: view.axes) if last else None,
-        )
+        result_axes = (lambda _: view.axes) if last else None
+        ctx.layers.add(node, type_, [source], {"axis": along, **fields}, outputs=[result], result_axes=result_axes)
         source = result
     return True
 
@@ -104,8 +96,7 @@ def split_beside(ctx: LiftContext, node: OperatorNode, axis: int, parts: Sequenc
     along = view.axis(axis)
     for name, size in parts:
         if name:
-            at = {} if along == 1 else {"axis": along}
-            fields = {**at, "start": start, "stop": start + size}
+            fields = {"axis": along, "start": start, "stop": start + size}
             ctx.layers.add(node, "Slice", [view.source], fields, outputs=[name], result_axes=lambda _: view.axes)
         start += size
     return True
@@ -126,8 +117,7 @@ def _picked(ctx: LiftContext, node: OperatorNode, data: str, axis: int, index: i
     if view.axes[axis]:
         along = view.axis(axis)
         gathered, source = ctx.tensors.fresh_name(data), ctx.tensors.fresh_name(output)
-        at = {} if along == 1 else {"axis": along}
-        ctx.layers.add(node, "Gather", [view.source], {"indices": [index], **at}, outputs=[gathered])
+        ctx.layers.add(node, "Gather", [view.source], {"indices": [index], "axis": along}, outputs=[gathered])
         ctx.layers.add(node, "Squeeze", [gathered], {"axis": along}, outputs=[source])
         remaining = _shifted(remaining, along, -1)
     elif index not in (0, -1):

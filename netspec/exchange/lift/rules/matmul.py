@@ -41,7 +41,7 @@ def _dense(
     if view.axis(-1) != ctx.tensors.rank_in_net(x) - 1:
         ctx.layers.value(x)
         view = ctx.tensors.view(x)
-    fields: dict[str, Any] = {"units": kernel.shape[1]} | ({} if bias is not None else {"use_bias": False})
+    fields = {"units": kernel.shape[1], "use_bias": bias is not None}
     arrays = {"kernel": kernel} | ({} if bias is None else {"bias": bias})
     ctx.layers.add(node, "Dense", [view.source], fields, arrays, result_axes=lambda rank: view.axes)
 

@@ -146,4 +146,4 @@ def concat(ctx: LiftContext, node: OperatorNode) -> None:
     if joined_beside(ctx, node):
         return
     axis = ctx.tensors.axis(node.inputs[0], node.as_op(Concat).axis, "it makes a batch of several")
-    ctx.layers.add(node, "Concatenate", inputs, {} if axis == 1 else {"axis": axis})
+    ctx.layers.add(node, "Concatenate", inputs, {"axis": axis})

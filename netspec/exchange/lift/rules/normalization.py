@@ -20,8 +20,6 @@ from netspec.exchange.lift.rules.arithmetic import with_constant
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 
-DEFAULT_EPSILON, DEFAULT_MOMENTUM, INSTANCE_EPSILON, DEFAULT_GROUPS = 1e-3, 0.99, 1e-5, 32
-
 
 @rule("BatchNormalization", uses_all_results=True)
 def batch_normalization(ctx: LiftContext, node: OperatorNode) -> None:
@@ -37,15 +35,8 @@ def batch_normalization(ctx: LiftContext, node: OperatorNode) -> None:
         return
     names = ("gamma", "beta", "moving_mean", "moving_variance")
     arrays = {name: ctx.tensors.constant(tensor, name) for name, tensor in zip(names, node.inputs[1:], strict=True)}
-    fields: dict[str, Any] = {}
-    if node.attributes["epsilon"] != DEFAULT_EPSILON:
-        fields["epsilon"] = node.attributes["epsilon"]
-    if node.attributes["momentum"] != DEFAULT_MOMENTUM:
-        fields["momentum"] = node.attributes["momentum"]
-    x = node.inputs[0]
-    view = ctx.layers.view_with_single_axes(x, 1)
-    if view.axis(1) != 1:
-        fields["axis"] = view.axis(1)
+    view = ctx.layers.view_with_single_axes(node.inputs[0], 1)
+    fields = {"axis": view.axis(1), **{name: node.attributes[name] for name in ("epsilon", "momentum")}}
     ctx.layers.add(node, "BatchNormalization", [view.source], fields, arrays, result_axes=lambda rank: view.axes)
 
 
@@ -94,10 +85,7 @@ def layer_normalization(ctx: LiftContext, node: OperatorNode) -> None:
     fields: dict[str, Any] = {} if axes == [last] else {"axis": sorted(axes) if len(axes) > 1 else axes[0]}
     if node.operand(2):
         arrays["beta"] = ctx.tensors.constant(node.inputs[2], "offset")
-    else:
-        fields["center"] = False
-    if node.attributes["epsilon"] != DEFAULT_EPSILON:
-        fields["epsilon"] = node.attributes["epsilon"]
+    fields |= {"center": "beta" in arrays, "epsilon": node.attributes["epsilon"]}
     ascending = sorted(range(len(axes)), key=axes.__getitem__)
     arrays = {name: array.transpose(ascending) for name, array in arrays.items()}
     ctx.layers.add(node, "LayerNormalization", [view.source], fields, arrays, result_axes=lambda rank: view.axes)
@@ -112,12 +100,9 @@ def group_normalization(ctx: LiftContext, node: OperatorNode) -> None:
         name: ctx.tensors.constant(tensor, name)
         for name, tensor in zip(("gamma", "beta"), node.inputs[1:], strict=True)
     }
-    fields: dict[str, Any] = {}
-    if node.op_type == "GroupNormalization" and node.attributes["num_groups"] != DEFAULT_GROUPS:
+    fields = {"epsilon": node.attributes["epsilon"]}
+    if node.op_type == "GroupNormalization":
         fields["groups"] = node.attributes["num_groups"]
-    default = DEFAULT_EPSILON if node.op_type == "GroupNormalization" else INSTANCE_EPSILON
-    if node.attributes["epsilon"] != default:
-        fields["epsilon"] = node.attributes["epsilon"]
     ctx.reshaping.add_per_sample(node, node.op_type, node.inputs[:1], fields, arrays)
 
 
@@ -149,14 +134,11 @@ def mean_variance_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("LRN")
 def local_response_normalization(ctx: LiftContext, node: OperatorNode) -> None:
-    """Across channels → LocalResponseNormalization, whose alpha has another default."""
+    """Across channels → LocalResponseNormalization."""
     if node.attributes["size"] % 2 == 0:
         _one_more_after(ctx, node)
         return
-    fields: dict[str, Any] = {"size": node.attributes["size"]} if node.attributes["size"] != 5 else {}
-    for name, ours, default in (("alpha", "alpha", 1.0), ("beta", "beta", 0.75), ("bias", "k", 1.0)):
-        if node.attributes[name] != default:
-            fields[ours] = node.attributes[name]
+    fields = {"k": node.attributes["bias"], **{name: node.attributes[name] for name in ("size", "alpha", "beta")}}
     ctx.reshaping.add_per_sample(node, "LocalResponseNormalization", node.inputs, fields)
 
 
@@ -208,7 +190,7 @@ def normalization(ctx: LiftContext, node: OperatorNode) -> None:
         elif along is not None:
             arrays[name] = along
     if node.op_type == LAYER:
-        fields |= {name: False for name, array in (("scale", "gamma"), ("center", "beta")) if array not in arrays}
+        fields |= {"scale": "gamma" in arrays, "center": "beta" in arrays}
     elif node.op_type == ROOT_MEAN_SQUARE:
         arrays["scale"] = arrays.pop("gamma", np.ones([shape[axis] for axis in axes], "float32"))
     tensors = [*(f"{node.outputs[0]} {operator}" for operator, _ in behind), node.outputs[0]]

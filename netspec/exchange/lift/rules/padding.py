@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.lift.rules.windows import padding_field
@@ -32,9 +30,7 @@ def _padded(ctx: LiftContext, node: OperatorNode, sides: list[tuple[int, int]], 
     zeros = mode == "constant" and not value and min(map(min, sides)) >= 0
     if zeros and rank in (3, 4, 5) and not any(map(any, sides[:2])) and not ctx.layers.is_permuted(node.inputs[0]):
         fields = padding_field(sides[2:]) or {"padding": 0}
-        ctx.reshaping.add_per_sample(
-            node, f"ZeroPadding{rank - 2}D", node.inputs[:1], {} if fields == {"padding": 1} else fields
-        )
+        ctx.reshaping.add_per_sample(node, f"ZeroPadding{rank - 2}D", node.inputs[:1], fields)
         return
     if not any(map(any, sides)):
         ctx.reshaping.alias(node, node.inputs[0])
@@ -44,9 +40,8 @@ def _padded(ctx: LiftContext, node: OperatorNode, sides: list[tuple[int, int]], 
             ctx.tensors.axis(node.inputs[0], axis, "it pads the batch")
     view = ctx.layers.permuted_view(node.inputs[0])
     stored = [list(sides[view.axes.index((axis,))]) for axis in range(1, rank + ctx.tensors.axis_offset)]
-    pad_fields: dict[str, Any] = {"padding": stored}
-    pad_fields |= ({} if mode == "constant" else {"mode": mode}) | ({"value": value} if value else {})
-    ctx.layers.add(node, "Pad", [view.source], pad_fields, result_axes=lambda rank: view.axes)
+    fields = {"padding": stored, "mode": mode, "value": value}
+    ctx.layers.add(node, "Pad", [view.source], fields, result_axes=lambda rank: view.axes)
 
 
 @rule("CenterCropPad")

@@ -48,8 +48,7 @@ def _scaled(ctx: LiftContext, node: OperatorNode) -> None:
     fields: dict[str, Any] = {}
     if node.op_type == "QuantizeLinear":
         quantized = _quantized_type(ctx, node)
-        dtype = NARROW.get(quantized, quantized)
-        fields = {"dtype": dtype} if dtype != "uint8" else {}
+        fields["dtype"] = dtype = NARROW.get(quantized, quantized)
     else:
         dtype = str(widened(ctx.tensors.constants[x]).dtype if x in ctx.tensors.constants else ctx.tensors.dtype(x))
     shape = ctx.tensors.shape(scale)
@@ -164,8 +163,7 @@ def _matrix(ctx: LiftContext, x: str, other: str) -> tuple[NDArray[Any] | None, 
     ctx.tensors.axis(x, -1)
     if other in ctx.tensors.constants and ctx.tensors.constants[other].ndim == 2:
         kernel = ctx.tensors.constants[other]
-        kind = {} if str(kernel.dtype) == "int8" else {"kernel_dtype": str(kernel.dtype)}
-        return kernel, [x], {"units": kernel.shape[1], **kind}
+        return kernel, [x], {"units": kernel.shape[1], "kernel_dtype": str(kernel.dtype)}
     return None, ctx.layers.broadcast_operands([x, other]), {}
 
 
@@ -215,14 +213,14 @@ def qlinear_conv(ctx: LiftContext, node: OperatorNode) -> None:
 def _kernel(ctx: LiftContext, node: OperatorNode, x: str, kernel: NDArray[Any]) -> dict[str, Any]:
     """Fields of a convolution of 8 bits."""
     fields: dict[str, Any] = {"filters": kernel.shape[0], "kernel_size": list(kernel.shape[2:])}
-    fields |= {"kernel_dtype": str(kernel.dtype)} if str(kernel.dtype) != "int8" else {}
+    fields |= {"kernel_dtype": str(kernel.dtype), "groups": node.attributes["group"]}
     window = window_of(node, list(kernel.shape[2:]), ctx.tensors.shape(x)[2:])
     if any(map(any, window.pads)):
         fields["padding"] = [list(sides) for sides in window.pads]
     for name, value in (("strides", window.strides), ("dilation_rate", window.dilation)):
         if set(value) != {1}:
             fields[name] = list(value)
-    return fields | ({"groups": node.attributes["group"]} if node.attributes["group"] != 1 else {})
+    return fields
 
 
 def _requantized(ctx: LiftContext, fields: dict[str, Any], arrays: dict[str, NDArray[Any]], names: list[str]) -> None:
@@ -230,8 +228,7 @@ def _requantized(ctx: LiftContext, fields: dict[str, Any], arrays: dict[str, NDA
     constants = [ctx.tensors.constant(name, "scales and zero points") for name in names]
     arrays |= {"input_scale": _alone(constants[0], "scale"), "input_zero_point": _alone(constants[1], "zero point")}
     arrays |= {"output_scale": _alone(constants[4], "scale"), "output_zero_point": _alone(constants[5], "zero point")}
-    if str(constants[5].dtype) != "uint8":
-        fields["dtype"] = str(constants[5].dtype)
+    fields["dtype"] = str(constants[5].dtype)
     _per_channel(fields, arrays, "kernel_scale", constants[2])
     arrays["kernel_zero_point"] = _spread(constants[3], arrays["kernel_scale"].shape)
 

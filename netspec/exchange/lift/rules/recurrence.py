@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from netspec.exchange.axis_view import Axes
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.registry import rule
-from netspec.exchange.lift.rules.unrolled_recurrence import unrolled
+from netspec.exchange.lift.rules.unrolled_recurrence import DEFAULTS, unrolled
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 from netspec.schema.specs.names import snake_case
@@ -20,10 +20,7 @@ from netspec.schema.specs.names import snake_case
 GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
 """The index in ONNX of each of the layer's gates."""
 LAYERS = {"LSTM": "LSTM", "GRU": "GRU", "RNN": "SimpleRNN"}
-DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
-FUNCTIONS = {
-    "tanh": "tanh", "sigmoid": "sigmoid", "relu": "relu", "softsign": "softsign", "softplus": "softplus", "elu": "elu",
-}  # fmt: skip
+FUNCTIONS = ("tanh", "sigmoid", "relu", "softsign", "softplus", "elu")
 """Activation functions whose parameters, if any, have their defaults."""
 STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 
@@ -74,7 +71,7 @@ class _Recurrent:
         return int(self.ctx.tensors.constant(self.node.inputs[2], "recurrent kernel").shape[-1])
 
     def _kind(self, kind: str) -> dict[str, Any]:
-        fields: dict[str, Any] = {} if self.node.operand(3) else {"use_bias": False}
+        fields: dict[str, Any] = {"use_bias": bool(self.node.operand(3))}
         if kind == "GRU" and not self.node.attributes.get("linear_before_reset"):
             fields["reset_after"] = False
         return fields
@@ -92,9 +89,7 @@ class _Recurrent:
             raise UnsupportedFeature(f"activations {activations}")
         if any(value != 1.0 for value in node.attributes.get("activation_alpha") or []) and "elu" in forward:
             raise UnsupportedFeature("an activation with parameters")
-        last, gate = FUNCTIONS[forward[-1]], FUNCTIONS[forward[0]]
-        fields = {} if last == "tanh" else {"activation": last}
-        return fields | ({"recurrent_activation": gate} if count > 1 and gate != "sigmoid" else {})
+        return {"activation": forward[-1], **({"recurrent_activation": forward[0]} if count > 1 else {})}
 
     def weights(self) -> list[dict[str, NDArray[Any]]]:
         """For each direction: kernel (in, gates · H), recurrent kernel (H, gates · H), bias."""
@@ -181,10 +176,8 @@ def recurrent(ctx: LiftContext, node: OperatorNode) -> None:
     weights, states = rnn.weights(), rnn.first_states()
     kind = LAYERS[node.op_type]
     sequence, results = rnn.read(0), [rnn.read(index) for index in range(1, 1 + STATES[node.op_type])]
-    if sequence:
-        fields["return_sequences"] = True
-    if (sequence and any(results)) or any(results[1:]):
-        fields["return_state"] = True
+    fields["return_sequences"] = bool(sequence)
+    fields["return_state"] = bool((sequence and any(results)) or any(results[1:]))
     if rnn.both:
         name = snake_case(kind)
         arrays = {f"{way}_{name}/{key}": array for way, arrays_of in zip(("forward", "backward"), weights, strict=True)
@@ -236,8 +229,8 @@ def _after(
     if not rnn.both:
         along = ctx.tensors.rank_in_net(output) - 2
         backwards = list(range(rnn.steps))[::-1]
-        ctx.layers.add(node, "Gather", [output], {"indices": backwards, **({} if along == 1 else {"axis": along})},
-                outputs=[first], result_axes=lies)  # fmt: skip
+        fields = {"indices": backwards, "axis": along}
+        ctx.layers.add(node, "Gather", [output], fields, outputs=[first], result_axes=lies)
         for state, result in zip(states, results, strict=True):
             if result:
                 ctx.layers.add(

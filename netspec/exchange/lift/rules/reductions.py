@@ -26,7 +26,7 @@ def reduction(ctx: LiftContext, node: OperatorNode) -> None:
         return
     source = node.inputs[0]
     over = sorted(axis % rank for axis in axes or range(rank))
-    keepdims: dict[str, Any] = {"keepdims": True} if node.attributes["keepdims"] else {}
+    keeps_axes = bool(node.attributes["keepdims"])
     for axis in over:
         ctx.tensors.axis(source, axis)
     if not over:
@@ -34,25 +34,22 @@ def reduction(ctx: LiftContext, node: OperatorNode) -> None:
         return
     pooled = rank in (3, 4, 5) and node.op_type in GLOBAL and ctx.tensors.dtype(source).is_float
     if pooled and over == list(range(2, rank)) and not ctx.layers.is_permuted(source):
-        ctx.reshaping.add_per_sample(node, f"{GLOBAL[node.op_type]}{rank - 2}D", [source], keepdims)
+        ctx.reshaping.add_per_sample(node, f"{GLOBAL[node.op_type]}{rank - 2}D", [source], {"keepdims": keeps_axes})
         return
     stored_axes = sorted(ctx.layers.stored_axis(source, axis) for axis in over)
     everything = len(over) == rank - 1 + ctx.tensors.axis_offset
     fields: dict[str, Any] = {} if everything else {"axes": stored_axes[0] if len(over) == 1 else stored_axes}
-    if node.op_type != "ReduceSum":
-        fields = {"operation": OPERATIONS[node.op_type], **fields}
-    layers = [("Reduction", fields | keepdims)]
+    layers = [("Reduction", fields | {"operation": OPERATIONS[node.op_type], "keepdims": keeps_axes})]
     if pooled and stored_axes == list(range(2, rank)) and not ctx.tensors.single_sample:
-        layers = [(f"{GLOBAL[node.op_type]}{rank - 2}D", keepdims)]
-    if everything and not keepdims:  # the layer keeps an axis then, of size 1
+        layers = [(f"{GLOBAL[node.op_type]}{rank - 2}D", {"keepdims": keeps_axes})]
+    if everything and not keeps_axes:  # the layer keeps an axis then, of size 1
         layers.append(("Squeeze", {}))
-    ctx.reshaping.add_chain(node, source, layers, () if keepdims else over)
+    ctx.reshaping.add_chain(node, source, layers, () if keeps_axes else over)
 
 
 @rule("ArgMax", "ArgMin")
 def extreme(ctx: LiftContext, node: OperatorNode) -> None:
     """The layers of the same names."""
     axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
-    fields: dict[str, Any] = {} if axis == 1 else {"axis": axis}
-    fields |= {name: True for name in ("keepdims", "select_last_index") if node.attributes.get(name)}
-    ctx.layers.add(node, node.op_type, node.inputs, fields)
+    fields = {name: bool(node.attributes.get(name)) for name in ("keepdims", "select_last_index")}
+    ctx.layers.add(node, node.op_type, node.inputs, {"axis": axis, **fields})

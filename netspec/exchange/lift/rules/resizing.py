@@ -65,16 +65,15 @@ def _usual(ctx: LiftContext, node: OperatorNode, spatial: list[Resized]) -> bool
         return False
     if is_integer and (mode == "nearest" or rank == 2):
         factors = [resized.size // resized.before for resized in spatial]
-        fields: dict[str, Any] = {} if set(factors) == {2} else {"size": short(factors)}
+        fields: dict[str, Any] = {"size": short(factors)}
         if mode != "nearest":
             fields["interpolation"] = "bilinear"
         ctx.reshaping.add_per_sample(node, f"UpSampling{rank}D", node.inputs[:1], fields)
     elif rank == 2:
         height, width = (resized.size for resized in spatial)
-        interpolation = {"interpolation": mode} if mode == "nearest" else {}
-        ctx.reshaping.add_per_sample(
-            node, "Resizing", node.inputs[:1], {"height": height, "width": width} | interpolation
-        )
+        interpolation = mode if mode == "nearest" else "bilinear"
+        sizes = {"height": height, "width": width, "interpolation": interpolation}
+        ctx.reshaping.add_per_sample(node, "Resizing", node.inputs[:1], sizes)
     else:
         return False
     return True
@@ -98,12 +97,9 @@ def _fields(node: OperatorNode, by_axis: dict[int, Resized], rank: int) -> dict[
     if _where(node) == "tf_crop_and_resize":
         fields["roi"] = [by_axis[axis].part[side] for side in range(2) for axis in axes]
         fields["extrapolation_value"] = _short(node.attributes.get("extrapolation_value", 0.0))
-    defaults = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "antialias": False,
-                "nearest_mode": "round_prefer_floor", "exclude_outside": False, "cubic_coeff_a": -0.75,
-                "extrapolation_value": 0.0}  # fmt: skip
     if _mode(node) != "nearest":
         del fields["nearest_mode"]
-    return {name: value for name, value in fields.items() if name not in defaults or value != defaults[name]}
+    return fields
 
 
 def _axes(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...]) -> dict[int, Resized]:

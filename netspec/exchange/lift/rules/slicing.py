@@ -65,19 +65,14 @@ def cut(ctx: LiftContext, node: OperatorNode) -> None:
         ctx.reshaping.add_per_sample(node, f"Cropping{len(shape) - 2}D", node.inputs[:1], {"cropping": written})
         return
     stored_axes = {axis: ctx.layers.stored_axis(node.inputs[0], axis) for axis in (*parts, *flipped)}
-    layers = [
-        ("Slice", ({} if stored_axes[axis] == 1 else {"axis": stored_axes[axis]}) | _range(shape[axis], *part))
-        for axis, part in parts.items()
-    ]
-    flips = sorted(stored_axes[axis] for axis in flipped)
-    if flips:
-        layers.append(("Flip", {} if flips == [1] else {"axis": short(flips)}))
+    layers = [("Slice", {"axis": stored_axes[axis], **_range(shape[axis], *part)}) for axis, part in parts.items()]
+    if flipped:
+        layers.append(("Flip", {"axis": short(sorted(stored_axes[axis] for axis in flipped))}))
     ctx.reshaping.add_chain(node, node.inputs[0], layers)
 
 
 def _range(size: int, first: int, last: int, step: int) -> dict[str, Any]:
-    fields = {"start": first, "stop": last, "step": step}
-    return {name: value for name, value in fields.items() if value != {"start": 0, "stop": size, "step": 1}[name]}
+    return {"start": first, "stop": None if last == size else last, "step": step}
 
 
 @rule("Split", uses_all_results=True)
@@ -105,9 +100,8 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
         return
     stored_axis = ctx.layers.stored_axis(node.inputs[0], axis, "parts of the batch")
     view, sizes = ctx.layers.permuted_view(node.inputs[0]), [size for _, size in parts]
-    fields = {"sections": len(sizes) if len(set(sizes)) == 1 else sizes}
+    fields = {"sections": len(sizes) if len(set(sizes)) == 1 else sizes, "axis": stored_axis}
     names = [name for name, _ in parts]
-    fields |= {} if stored_axis == 1 else {"axis": stored_axis}
     ctx.layers.add(node, "Split", [view.source], fields, outputs=names, result_axes=lambda rank: view.axes)
 
 
@@ -150,8 +144,7 @@ def gather(ctx: LiftContext, node: OperatorNode) -> None:
         return
     indices = ctx.tensors.constants[index]
     stored_axis = ctx.layers.stored_axis(data, axis, "samples by constant numbers")
-    along = {} if stored_axis == 1 else {"axis": stored_axis}
-    fields: dict[str, Any] = {"indices": indices.reshape(-1).tolist(), **along}
+    fields = {"indices": indices.reshape(-1).tolist(), "axis": stored_axis}
     if indices.ndim == 0:  # the axis goes
         ctx.reshaping.add_chain(node, data, [("Gather", fields), ("Squeeze", {"axis": stored_axis})], [axis])
     elif indices.ndim == 1:
@@ -189,10 +182,7 @@ def tile(ctx: LiftContext, node: OperatorNode) -> None:
         for axis, count in enumerate(repeats)
         if count != 1
     }
-    layers = [
-        ("Tile", {"tiles": repeats[axis], **({} if stored_axis == 1 else {"axis": stored_axis})})
-        for axis, stored_axis in axes.items()
-    ]
+    layers = [("Tile", {"tiles": repeats[axis], "axis": stored_axis}) for axis, stored_axis in axes.items()]
     ctx.reshaping.add_chain(node, node.inputs[0], layers)
 
 
@@ -200,5 +190,5 @@ def tile(ctx: LiftContext, node: OperatorNode) -> None:
 def blocks(ctx: LiftContext, node: OperatorNode) -> None:
     """Blocks of pixels and channels → the layers of the same names, whose mode is CRD by default."""
     mode = node.attributes.get("mode", "DCR")  # SpaceToDepth has no such attribute and always uses DCR
-    fields = {"block_size": node.attributes["blocksize"]}
-    ctx.reshaping.add_per_sample(node, node.op_type, node.inputs, fields | ({} if mode == "CRD" else {"mode": mode}))
+    fields = {"block_size": node.attributes["blocksize"], "mode": mode}
+    ctx.reshaping.add_per_sample(node, node.op_type, node.inputs, fields)

@@ -8,12 +8,14 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from netspec.exchange.axis_view import axes_of_single_sample
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.layers import LiftedLayer
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.registry import rule
+from netspec.exchange.net_yaml_writer import without_defaults
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 from netspec.graph.ops.convolution import Conv
@@ -30,16 +32,12 @@ def conv(ctx: LiftContext, node: OperatorNode) -> None:
         raise UnsupportedFeature(f"its kernel is {size}, its attribute says {node.attributes['kernel_shape']}")
     fields: dict[str, Any] = {"filters": kernel.shape[0], "kernel_size": short(size)}
     fields |= _window_fields(ctx, node, size, [1] * rank)
-    groups = node.attributes["group"]
-    arrays = {"kernel": kernel}
-    if node.operand(2):
-        arrays["bias"] = ctx.tensors.constant(node.operand(2), "bias")
-    else:
-        fields["use_bias"] = False
+    groups, arrays = node.attributes["group"], {"kernel": kernel}
+    _set_bias(ctx, fields, arrays, node.operand(2))
     if groups == ctx.tensors.shape(node.inputs[0])[1] > 1 and rank < 3 and kernel.shape[0] % groups == 0:
         del fields["filters"]
-        multiplier = {"depth_multiplier": kernel.shape[0] // groups} if kernel.shape[0] != groups else {}
-        ctx.reshaping.add_per_sample(node, f"DepthwiseConv{rank}D", node.inputs[:1], fields | multiplier, arrays)
+        fields["depth_multiplier"] = kernel.shape[0] // groups
+        ctx.reshaping.add_per_sample(node, f"DepthwiseConv{rank}D", node.inputs[:1], fields, arrays)
         return
     before = ctx.layers.fusable_producer(node.inputs[0], node)
     if (
@@ -47,21 +45,25 @@ def conv(ctx: LiftContext, node: OperatorNode) -> None:
         and before is not None
         and _is_half(before)
         and _as_sampled(ctx, node.inputs[0])
-        and not fields.keys() - HALF
+        and not without_defaults(f"Conv{rank}D", fields).keys() - HALF
         and set(size) == {1}
     ):
         arrays["depthwise_kernel"] = before.arrays["kernel"]
         arrays["pointwise_kernel"] = arrays.pop("kernel")
-        bias = {name: fields[name] for name in ("use_bias",) if name in fields}
         first = {name: value for name, value in before.fields.items() if name != "use_bias"}
         laid = ctx.tensors.view(node.inputs[0]).axes
         ctx.layers.written.remove(before)
-        fields = {"filters": fields["filters"], **first, **bias}
+        fields = {"filters": fields["filters"], **first, "use_bias": fields["use_bias"]}
         ctx.layers.add(node, f"SeparableConv{rank}D", before.inputs, fields, arrays, result_axes=lambda rank: laid)
         return
-    ctx.reshaping.add_per_sample(
-        node, f"Conv{rank}D", node.inputs[:1], fields | ({"groups": groups} if groups != 1 else {}), arrays
-    )
+    ctx.reshaping.add_per_sample(node, f"Conv{rank}D", node.inputs[:1], {**fields, "groups": groups}, arrays)
+
+
+def _set_bias(ctx: LiftContext, fields: dict[str, Any], arrays: dict[str, NDArray[Any]], bias: str) -> None:
+    """Add the bias of a convolution, or say that it has none if it is left out."""
+    fields["use_bias"] = bool(bias)
+    if bias:
+        arrays["bias"] = ctx.tensors.constant(bias, "bias")
 
 
 @rule("DeformConv")
@@ -73,13 +75,9 @@ def deform_conv(ctx: LiftContext, node: OperatorNode) -> None:
         raise UnsupportedFeature(f"a deformable convolution over {len(size)} axes, not 2")
     fields: dict[str, Any] = {"filters": kernel.shape[0], "kernel_size": short(size)}
     fields |= _window_fields(ctx, node, size, [1, 1])
-    groups = (("group", "groups"), ("offset_group", "offset_groups"))
-    fields |= {ours: attributes[name] for name, ours in groups if attributes[name] != 1}
+    fields |= {"groups": attributes["group"], "offset_groups": attributes["offset_group"]}
     arrays = {"kernel": kernel}
-    if node.operand(3):
-        arrays["bias"] = ctx.tensors.constant(node.operand(3), "bias")
-    else:
-        fields["use_bias"] = False
+    _set_bias(ctx, fields, arrays, node.operand(3))
     operands = [node.inputs[0], node.inputs[2], *filter(None, [node.operand(4)])]
     ctx.reshaping.add_per_sample(node, "DeformConv2D", operands, fields, arrays)
 
@@ -112,18 +110,11 @@ def conv_transpose(ctx: LiftContext, node: OperatorNode) -> None:
     fields: dict[str, Any] = {"filters": kernel.shape[1] * groups, "kernel_size": short(size)}
     sides, extra = _transposed_padding(node, size, dilation, ctx.tensors.shape(node.inputs[0])[2:])
     strides = _ints(node, "strides", [1] * rank)
-    fields |= ({} if strides == [1] * rank else {"strides": short(strides)}) | padding_field(sides)
+    fields |= {"strides": short(strides), "dilation_rate": short(dilation), "groups": groups, **padding_field(sides)}
     if any(extra) or "padding" not in fields:  # without padding the layer's default is another
         fields["output_padding"] = short(extra)
-    if dilation != [1] * rank:
-        fields["dilation_rate"] = short(dilation)
-    if groups != 1:
-        fields["groups"] = groups
     arrays = {"kernel": kernel}
-    if node.operand(2):
-        arrays["bias"] = ctx.tensors.constant(node.operand(2), "bias")
-    else:
-        fields["use_bias"] = False
+    _set_bias(ctx, fields, arrays, node.operand(2))
     ctx.reshaping.add_per_sample(node, f"Conv{rank}DTranspose", node.inputs[:1], fields, arrays)
 
 
@@ -180,9 +171,8 @@ def pool(ctx: LiftContext, node: OperatorNode) -> None:
     """MaxPool → MaxPooling2D, AveragePool → AveragePooling2D (or 1D, 3D); indices of maxima → ArgMaxPooling2D."""
     size = _ints(node, "kernel_shape", [])
     rank = _rank(len(size), "pooling")
-    fields = ({} if size == [2] * rank else {"pool_size": short(size)}) | _window_fields(ctx, node, size, size)
-    if node.attributes.get("ceil_mode"):
-        fields["ceil_mode"] = True
+    fields = {"pool_size": short(size), "ceil_mode": bool(node.attributes.get("ceil_mode"))}
+    fields |= _window_fields(ctx, node, size, size)
     if node.attributes.get("count_include_pad") and "padding" in fields:
         fields["count_include_pad"] = True
     indices = node.outputs[1] if len(node.outputs) > 1 and ctx.tensors.is_read(node.outputs[1]) else ""
@@ -229,10 +219,8 @@ def max_unpool(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name, which converts indices into the whole tensor to indices into a channel."""
     size = _ints(node, "kernel_shape", [])
     sides = _ints(node, "pads", [0] * (2 * len(size)))
-    fields: dict[str, Any] = {"pool_size": size}
     strides = _ints(node, "strides", [1] * len(size))
-    if strides != size:
-        fields["strides"] = strides
+    fields: dict[str, Any] = {"pool_size": size, "strides": None if strides == size else strides}
     if any(sides):
         fields["padding"] = sides
     if node.operand(2):
@@ -269,7 +257,7 @@ def _window_fields(ctx: LiftContext, node: OperatorNode, size: list[int], stride
     window = window_of(node, size, ctx.tensors.shape(node.inputs[0])[2:])
     fields: dict[str, Any] = {} if list(window.strides) == strides else {"strides": short(window.strides)}
     fields |= {"padding": "same"} if node.attributes.get("auto_pad") == "SAME_UPPER" else padding_field(window.pads)
-    return fields | ({} if set(window.dilation) == {1} else {"dilation_rate": short(window.dilation)})
+    return fields | {"dilation_rate": short(window.dilation)}
 
 
 def window_of(node: OperatorNode, size: list[int], spatial: Sequence[int]) -> Window:
