@@ -131,7 +131,7 @@ def to_onnx(
     the opset can't say, or that needs a fixed batch size. Weights of more bytes than `inside` go into a file of their
     own.
     """
-    graph, dims, opset, problems = _emitted(graph_for, batch, opset)
+    graph, dims, opset, problems = _emitted(graph_for, batch, opset, around)
     problems += _unfit(graph, states)
     if problems:
         raise InputError(problems)
@@ -171,7 +171,7 @@ def _bare(graph: LoweredGraph, dims: Mapping[str, Dims], opset: int, name: str) 
     return messages.make_model(bare, {}, opset=opset, dims=shapes, name=name)
 
 
-def _opset(requested: int | None, graph: LoweredGraph, around: Collection[str] = ()) -> int:
+def _opset(requested: int | None, graph: LoweredGraph, around: Collection[str]) -> int:
     """The requested opset, or the newest that onnxruntime runs. Raises `InputError` if it cannot be written."""
     newest = messages.newest_opset()
     if requested is not None and not LOWEST_OPSET <= requested <= newest:

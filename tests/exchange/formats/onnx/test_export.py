@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from netspec.errors import InputError, RunError
+from netspec.exchange.formats.onnx import messages
 from netspec.exchange.formats.onnx.exporting import export_onnx, export_verified, preflight_onnx, to_onnx
 from netspec.exchange.formats.onnx.messages import newest_opset, open_session
 from netspec.exchange.formats.onnx.verify import Verifier
@@ -75,6 +76,15 @@ def test_a_fixed_batch_stays_fixed(lenet: Net, tmp_path: Path) -> None:
 def test_older_opsets(lenet: Net, tmp_path: Path, opset: int) -> None:
     assert export_verified(lenet.graph, lenet.states, tmp_path / "m", lenet.predict, opset=opset).opset == opset
     assert onnx.load(tmp_path / "m").opset_import[0].version == opset
+
+
+def test_onnxruntime_runs_the_operators_around_a_net_in_the_chosen_opset(
+    lenet: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = newest_opset()
+    monkeypatch.setattr(messages, "_runs", lambda op_type, opset: op_type != "StringNormalizer" or opset < newest)
+    assert to_onnx(lenet.graph, lenet.states).opset == newest
+    assert to_onnx(lenet.graph, lenet.states, around=("StringNormalizer",)).opset == newest - 1
 
 
 def test_an_opset_without_the_operator(tmp_path: Path) -> None:
