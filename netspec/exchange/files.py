@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +71,11 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def write_text_atomically(path: str | Path, text: str) -> None:
+    """Write a text in UTF-8, and raise errors, as `write_atomically` does."""
+    write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
 
 
 def _temporary(target: Path) -> Path:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from netspec.errors import InputError, RunError
-from netspec.exchange.files import remove_unfinished, write_atomically
+from netspec.exchange.files import remove_unfinished, write_text_atomically
 from netspec.schema.load import RESOLVED_SPEC
 from netspec.training.lock import LOCK, locked
 
@@ -82,11 +82,7 @@ class RunDir:
     def write_spec(self, text: str) -> None:
         """Write the resolved spec atomically."""
         self._spec_text = text
-
-        def write(temporary: Path) -> None:
-            temporary.write_text(text, encoding="utf-8")
-
-        write_atomically(self.spec, write)
+        write_text_atomically(self.spec, text)
 
     def recreate(self) -> Path | None:
         """Create the folders and the resolved spec again if somebody removed them; return the one that was removed.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from netspec.backends.device_registry import open_device
 from netspec.compile import Compiler, ProgramKind
 from netspec.compile.layer_costs import layer_costs
 from netspec.errors import InputError, counted
-from netspec.exchange.files import write_atomically
+from netspec.exchange.files import write_text_atomically
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
@@ -71,7 +70,7 @@ def draw(
         timing=_timing(source, overrides, spec, device) if time else None,
     )  # fmt: skip
     if path is not None and path.suffix.lower() == ".mmd":
-        write_atomically(path, partial(Path.write_text, data=mermaid(diagram), encoding="utf-8"))
+        write_text_atomically(path, mermaid(diagram))
     elif path is not None:
         write_drawing(drawing_of(diagram), path)
     return diagram

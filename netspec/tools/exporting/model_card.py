@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from netspec.data.tabular.encodings import ColumnEncoding, DateEncoding, NumberE
 from netspec.data.tabular.rows import with_time_format
 from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError, and_more, counted, listing
-from netspec.exchange.files import write_atomically
+from netspec.exchange.files import write_text_atomically
 from netspec.exchange.formats.onnx.external_data import remove_others
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.net import NetSpec
@@ -135,7 +134,7 @@ def write_card(
     }
     is_rewritten = (folder / SCRIPT).exists()
     for name, text in written.items():
-        write_atomically(folder / name, partial(Path.write_text, data=text, encoding="utf-8"))
+        write_text_atomically(folder / name, text)
     if is_rewritten:
         _remove_earlier(folder, {MODEL, *(path.name for path in models), *written})
     return (*(path for path in models if path not in (report.path, report.data)), *(folder / name for name in written))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from netspec.exchange.files import write_atomically
+from netspec.exchange.files import write_atomically, write_text_atomically
 from netspec.schema.plain_json import json_text
 from netspec.training.evaluation import Evaluation
 
@@ -28,14 +29,13 @@ PAPER, INK, FULL = (255, 255, 255), (20, 20, 20), (8, 81, 156)
 def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
     """Write `metrics.json`, `NAME.csv` for each table, and `NAME.png` for each confusion matrix."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = json_text(evaluation.as_json(), indent=2)
-    write_atomically(folder / "metrics.json", lambda path: _write_text(path, f"{text}\n"))
+    write_text_atomically(folder / "metrics.json", f"{json_text(evaluation.as_json(), indent=2)}\n")
     for name, table in evaluation.tables.items():
         columns, rows = table_cells(table)
-        write_atomically(folder / f"{name}.csv", lambda path, rows=rows: _write_csv(path, rows))  # type: ignore[misc]  # mypy infers no type of a lambda's default
+        write_atomically(folder / f"{name}.csv", partial(_write_csv, rows=rows))
         if is_confusion_matrix([row[0] for row in rows[1:]], columns):
             chart = confusion_chart(columns, [list(map(float, row[1:])) for row in rows[1:]])
-            write_atomically(folder / f"{name}.png", lambda path, chart=chart: chart.save(path, format="PNG"))  # type: ignore[misc]  # likewise
+            write_atomically(folder / f"{name}.png", partial(chart.save, format="PNG"))
 
 
 def table_cells(table: TableRow | Mapping[str, TableRow]) -> tuple[list[str], list[list[str]]]:
@@ -52,10 +52,6 @@ def table_cells(table: TableRow | Mapping[str, TableRow]) -> tuple[list[str], li
 def is_confusion_matrix(rows: Sequence[str], columns: Sequence[str]) -> bool:
     """Return whether a table with these names of rows and columns is a confusion matrix."""
     return list(rows) == list(columns)
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _write_csv(path: Path, rows: Sequence[Sequence[str]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -404,7 +405,7 @@ def _draw_heat_map(image: Path, heat_map: Array, output: Path) -> None:
     colors = np.where(heat_map[..., None] >= 0, [220, 20, 20], [30, 60, 220]).astype(np.uint8)
     mask = Image.fromarray((160 * strength).astype(np.uint8)).resize(drawing.size, Image.Resampling.BICUBIC)
     drawing.paste(Image.fromarray(colors).resize(drawing.size), mask=mask)
-    write_atomically(output, lambda path: drawing.save(path, format="PNG"))
+    write_atomically(output, partial(drawing.save, format="PNG"))
 
 
 def explain_columns(

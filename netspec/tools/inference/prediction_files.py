@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.errors import InputError, Problem, listing
-from netspec.exchange.files import write_atomically
+from netspec.exchange.files import write_atomically, write_text_atomically
 from netspec.exchange.formats.native.npz import write_npz
 from netspec.schema.plain_json import json_text
 from netspec.training.inference.decoding import BOX_EDGES, Column
@@ -218,7 +218,7 @@ def _write_images(folder: Path, batches: Iterable[AnsweredBatch]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if batch.classes and column == "mask" and not written:
             names_file = "".join(f"{name}\n" for name in batch.classes)
-            write_atomically(folder / "classes.txt", lambda path, text=names_file: _write_text(path, text))  # type: ignore[misc]  # mypy infers no type of a lambda's default
+            write_text_atomically(folder / "classes.txt", names_file)
         names = batch.columns.get("file") or batch.columns["row"]
         for name, answer in zip(map(str, names), batch.columns[column], strict=True):
             file = f"{Path(name).stem}.png"
@@ -229,11 +229,7 @@ def _write_images(folder: Path, batches: Iterable[AnsweredBatch]) -> None:
                 )  # fmt: skip
             written[file] = name
             image = _mask_image(answer) if column == "mask" else _image_with_boxes(name, answer, batch.classes)
-            write_atomically(folder / file, lambda path, image=image: image.save(path, format="PNG"))  # type: ignore[misc]  # likewise
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+            write_atomically(folder / file, partial(image.save, format="PNG"))
 
 
 def _mask_image(mask: NDArray[Any]) -> Image.Image:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 
 from netspec.data.file_kinds import IMAGES, SOUNDS, TABLE_SUFFIXES, TEXTS, FileKind
 from netspec.errors import InputError, Problem, command, kind_of_path, listing, near_path, words_of_options
-from netspec.exchange.files import write_atomically
+from netspec.exchange.files import write_text_atomically
 from netspec.tools.init.class_folders import (
     files_below,
     has_class_files,
@@ -103,7 +102,7 @@ def init(
         raise InputError(problems)
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in ((net, files.net), (train, files.train)):
-        write_atomically(file, partial(Path.write_text, data=text, encoding="utf-8"))
+        write_text_atomically(file, text)
     return InitResult(files.task, net, train, tuple(files.findings), tuple(files.warnings))
 
 

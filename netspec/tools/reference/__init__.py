@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
-from netspec.exchange.files import write_atomically
+from netspec.exchange.files import write_text_atomically
 from netspec.tools.reference.pages import MARK, pages
 
 __all__ = ["pages", "write_pages"]
@@ -20,12 +19,8 @@ def write_pages(folder: Path) -> int:
     for path, text in written.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, partial(_write, text))
+        write_text_atomically(target, text)
     for page in folder.rglob("*.md"):
         if page.relative_to(folder).as_posix() not in written and page.read_text(encoding="utf-8").startswith(MARK):
             page.unlink()
     return len(written)
-
-
-def _write(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8")

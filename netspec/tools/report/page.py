@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from netspec import __version__
 from netspec.errors import InputError, counted
-from netspec.exchange.files import write_atomically
+from netspec.exchange.files import write_text_atomically
 from netspec.tools.drawing.draw import drawing_of
 from netspec.tools.inference.evaluation_files import confusion_chart, table_cells
 from netspec.tools.measuring.timing import PHASES, Timing
@@ -67,7 +66,7 @@ def report(
     path = Path(run) / PAGE if output is None else Path(output)
     if path.is_dir():
         raise InputError(f"{path} is a folder", expected="the path of a file, such as report.html")
-    write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
+    write_text_atomically(path, text)
     return path
 
 

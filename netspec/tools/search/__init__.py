@@ -11,7 +11,7 @@ from typing import Any
 
 from netspec.backends.device_registry import open_device
 from netspec.errors import InputError, RunError, SpecError
-from netspec.exchange.files import write_atomically
+from netspec.exchange.files import write_text_atomically
 from netspec.schema.language.overrides import Override, overrides_from_mapping, parse_overrides
 from netspec.schema.language.provenance import resolved_yaml
 from netspec.schema.load import Overrides, Source
@@ -341,11 +341,7 @@ class _Search:
         if result.best is None:
             return
         text = resolved_yaml(load_train(self.source, self._with_values(result.best.fields)))
-
-        def write(path: Path) -> None:
-            path.write_text(text, encoding="utf-8")
-
-        write_atomically(result.best_spec, write)
+        write_text_atomically(result.best_spec, text)
 
     def result(self) -> SearchResult:
         """The trials that have ended."""

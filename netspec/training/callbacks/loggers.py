@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from netspec.errors import InputError, install_command
-from netspec.exchange.files import write_atomically
+from netspec.exchange.files import write_text_atomically
 from netspec.schema.specs.comparison import plain
 from netspec.schema.specs.field_types import Name
 from netspec.schema.specs.kinds import CALLBACKS
@@ -124,11 +124,7 @@ class _CSVLogger(_Logger):
         self._columns = list(dict.fromkeys([STEP, EPOCH, *(name for row in rows for name in row)]))
         header = {name: name for name in self._columns}
         text = _csv_text([header, *rows], self._columns) + "\n"
-
-        def write(temporary: Path) -> None:
-            temporary.write_text(text, encoding="utf-8")
-
-        write_atomically(path, write)
+        write_text_atomically(path, text)
 
 
 def _read_csv(path: Path) -> list[dict[str, Any]]:
