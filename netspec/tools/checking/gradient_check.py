@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from netspec.backends.program import Program
 from netspec.backends.reference.interpreter import first_bad_operation
 from netspec.compile import LOSS, Compiler, ProgramKind, make_plan
+from netspec.compile.layer_costs import flops_of
 from netspec.compile.steps import forward_graph
 from netspec.errors import InputError, Problem, RunError
 from netspec.exchange.formats.onnx.verify import random_inputs
@@ -191,8 +192,7 @@ class _Checker:
         outputs = dict(zip([*values, *fed], computed, strict=True))
         self._loss_graph, self._program = loss_graph, self._bound(loss_graph)
         self._gradients = self._bound(Graph(outputs))
-        nodes = [node for node in loss_graph.nodes() if not node.op.traits.source]
-        self._flops = sum(node.op.flops(*(value.type for value in node.inputs)) for node in nodes)
+        self._flops = sum(flops_of(node) for node in loss_graph.nodes() if not node.op.traits.source)
 
     def _bound(self, graph: Graph) -> Program:
         device = self._compiler.device

@@ -13,6 +13,7 @@ import numpy as np
 from netspec.backends.device_registry import open_device
 from netspec.backends.program import NonFiniteLoss, Program
 from netspec.compile import FIRST, MOMENTUM, SHARE, STEP, WEIGHT, Compiler, ProgramKind, is_rate
+from netspec.compile.layer_costs import flops_of
 from netspec.distributed import world
 from netspec.distributed.world import join
 from netspec.errors import InputError, RunError
@@ -398,7 +399,7 @@ def node_work(program: Program, node: Node) -> tuple[int, int]:
     stored, layouts = program.plan.memory.storage, program.plan.layouts
     values = [*dict.fromkeys(node.inputs), *(value for value in node.outputs if value in stored)]
     nbytes = sum(layouts[value].nbytes(value.type) for value in values)
-    return node.op.flops(*(value.type for value in node.inputs)), nbytes
+    return flops_of(node), nbytes
 
 
 def stored_types(program: Program, values: Sequence[Value]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from netspec.backends.cuda.gpus import Gpu
 from netspec.backends.device_registry import PlannedGpu
+from netspec.compile.layer_costs import flops_of
 from netspec.graph.execution_plan import ExecutionPlan, layout_signature
 from netspec.graph.fused import inner_traits
 from netspec.graph.kernel import bytes_moved, multiply_precision
@@ -74,17 +75,13 @@ def least_time(plan: ExecutionPlan, gpu: Gpu) -> LeastTime:
 def bounded(node: Node, plan: ExecutionPlan, gpu: Gpu) -> tuple[str, float]:
     """Return the bound of an operation, and its minimum time in seconds."""
     takes = {
-        "arithmetic": _flops(node)
+        "arithmetic": flops_of(node)
         / gpu.rates.contraction_rate(_computed_in(node, plan, tf32=plan.choices[node].kernel.tf32)),
         "memory": bytes_moved(node, layout_signature(node, plan.layouts)) / gpu.rates.bytes_per_second,
         "launches": gpu.rates.call_seconds,
     }
     bound = max(takes, key=takes.__getitem__)
     return bound, takes[bound]
-
-
-def _flops(node: Node) -> int:
-    return node.op.flops(*(value.type for value in node.inputs))
 
 
 def _computed_in(node: Node, plan: ExecutionPlan, *, tf32: bool) -> Precision:

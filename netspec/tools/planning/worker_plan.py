@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from netspec.compile import Compiler, ProgramKind
+from netspec.compile.layer_costs import flops_of
 from netspec.distributed import Communicator
 from netspec.distributed.communication_plan import step_messages
 from netspec.distributed.cost_model.comm_volume import CollectiveMessage, uniform_cluster
@@ -262,5 +263,5 @@ def _cost(spec: TrainSpec, strategy: Pipeline, workers: int, stage: int, batch_s
     owned = [name for name in compiler.names("parameter") if pipeline.owners[name] == stage]
     return StageCost(
         stage, tuple(pipeline.stages_of(1).layers[stage]), sum(compiler.info[name].value.type.size for name in owned),
-        sum(node.op.flops(*(value.type for value in node.inputs)) for node in plan.order), plan.memory.nbytes,
+        sum(map(flops_of, plan.order)), plan.memory.nbytes,
     )  # fmt: skip
