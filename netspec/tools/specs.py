@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import netspec.data
 import netspec.layers
 import netspec.solvers  # noqa: F401  # these make their classes known to the spec language
@@ -20,7 +17,6 @@ __all__ = [
     "load_train",
     "net_of",
     "precision_of",
-    "read_net",
     "rounding_of",
 ]
 
@@ -48,9 +44,3 @@ def deterministic_of(spec: NetSpec | TrainSpec) -> bool:
 def precision_of(spec: NetSpec | TrainSpec) -> Precision:
     """Precision of a training file; float32 for a net."""
     return Precision(spec.train.precision) if isinstance(spec, TrainSpec) else Precision.FLOAT32
-
-
-def read_net(file: str | Path, overrides: Sequence[str] = ()) -> tuple[NetSpec, Precision]:
-    """The net in a net or training file, and its precision. Raises `InputError` with all that is wrong in the file."""
-    spec = load_spec(file, overrides)
-    return net_of(spec), precision_of(spec)
