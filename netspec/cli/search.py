@@ -77,8 +77,8 @@ def search(
     from netspec.tools.search.auto import auto_search
     from netspec.training.run import Interrupted
 
-    of_files: dict[str, object] = {"--target": target, "--task": task, "--output": output}
-    if not auto and (refused := words_of_options(of_files)):
+    file_options: dict[str, object] = {"--target": target, "--task": task, "--output": output}
+    if not auto and (refused := words_of_options(file_options)):
         raise InputError(f"{refused[0]} needs --auto", expected="data to write files for", got=spec)
     files: list[InitResult] = []
     report = None if as_json else _print_trial
@@ -96,7 +96,7 @@ def search(
             )  # fmt: skip
     except Interrupted as stopped:
         limits = {"--trials": trials, "--minutes": minutes, "--jobs": jobs if jobs > 1 else None}
-        options = words_of_options({**of_files, **limits, "--device": device if device != "auto" else None})
+        options = words_of_options({**file_options, **limits, "--device": device if device != "auto" else None})
         words = (*(overrides or ()), "--run-dir", stopped.run_dir, "--resume", *["--auto"] * auto, *options)
         print(f"stopped; to continue: {command('search', spec, *words)}", file=sys.stderr)
         return INTERRUPTED

@@ -85,16 +85,16 @@ def train(
     """
     checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
     starts = workers is not None and to_start(workers)
-    of_runs = {"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts}
+    run_options = {"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts}
     if overfit is not None:
         from netspec.cli.overfit import overfit as memorize
 
-        refuse_options("--overfit", {**of_runs, "--find-lr": find_lr, "--output": output})
+        refuse_options("--overfit", {**run_options, "--find-lr": find_lr, "--output": output})
         return memorize(spec, changes, overfit, weights=weights, device=device, as_json=as_json)
     if find_lr:
         from netspec.cli.find_lr import find_lr as test_rates
 
-        refuse_options("--find-lr", of_runs)
+        refuse_options("--find-lr", run_options)
         test_rates(spec, changes, weights=weights, device=device, output=output, as_json=as_json)
         return DONE
     if output is not None:
