@@ -86,10 +86,10 @@ def export(
     variance of the batch, and losses and new moving averages are outputs.
     """
     batch, target = batch_or_open(batch_size), Path(output_file)
+    from netspec.exchange.files import means_folder
     from netspec.tools.exporting.export import export as export_net
-    from netspec.tools.exporting.model_card import is_folder
 
-    if not is_folder(target):
+    if not means_folder(target):
         writable(target, "--output")
 
     spec, weights = find_weights(spec, weights)

@@ -85,14 +85,15 @@ def predict(
     """
     check_batch(batch_size)
     check_batch(top, "--top")
+    from netspec.exchange.files import means_folder
     from netspec.tools.inference.predict import predict_stream, refuse_overwriting
-    from netspec.tools.inference.prediction_files import check_output, is_folder
+    from netspec.tools.inference.prediction_files import check_output
     from netspec.tools.model_inputs import is_model_file
 
     target = None if output_file is None else Path(output_file)
     if target is not None:
         check_output(target)
-        if not is_folder(target):
+        if not means_folder(target):
             writable(target, "--output")
     more_inputs, changes = files_and_overrides(overrides or ())
     files = [*inputs, *more_inputs]

@@ -78,6 +78,11 @@ def write_text_atomically(path: str | Path, text: str) -> None:
     write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
 
 
+def means_folder(path: Path) -> bool:
+    """Return whether an output path means a folder: it is one, or its name has no suffix."""
+    return path.is_dir() or not path.suffix
+
+
 def _temporary(target: Path) -> Path:
     """An unused name next to `target`."""
     return target.with_name(f"{_beginning(target)}{secrets.token_hex(6)}.tmp")

@@ -69,11 +69,6 @@ BOX_MEANINGS = [
 """Element types and meanings of the outputs of a detector."""
 
 
-def is_folder(path: Path) -> bool:
-    """Return whether an output path means a folder: it is one, or its name has no suffix."""
-    return path.is_dir() or not path.suffix
-
-
 def check_folder(folder: Path) -> None:
     """Raise `InputError` if writing to a folder would replace a file that is not from an earlier export."""
     for name in (CARD, SCRIPT):
