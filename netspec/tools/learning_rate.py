@@ -20,22 +20,16 @@ from typing import Any
 from netspec.backends.program import NonFiniteLoss
 from netspec.compile import LEARNING_RATE, Compiler, is_rate, scheduled_inputs
 from netspec.data.loader import Loader
-from netspec.errors import InputError, Problem
+from netspec.errors import InputError
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.spec import parts_of
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant
-from netspec.tools.specs import load_train
-from netspec.training.class_weights import with_class_weights
-from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.tools.short_training import load_short_training, opened_training
 from netspec.training.plotting.chart_drawing import write_charts
 from netspec.training.plotting.charts import AxisScale, Chart, Curve
-from netspec.training.progress import Progress
-from netspec.training.resume import StartingPoint
-from netspec.training.run import set_first_values
-from netspec.training.samples import with_samples
 from netspec.training.session import LOCAL
 from netspec.training.stepper import run_steps
 
@@ -118,12 +112,8 @@ def find_learning_rate(
 
         >>> netspec.find_learning_rate("train.yaml").suggested
     """
-    spec, _ = with_class_weights(with_samples(load_train(source, overrides), samples))
-    assert isinstance(spec.solver, SolverSpec)
-    if spec.solver.full_batch:
-        message = f"{spec.solver.type} finds the length of its steps itself"
-        raise InputError(Problem(message, spec.solver.where(), "solver", expected="a solver that reads batches"))
-    usual_low, usual_high = spec.solver.usual_learning_rates
+    spec, solver = load_short_training(source, overrides, samples)
+    usual_low, usual_high = solver.usual_learning_rates
     low = usual_low * LOWEST_FACTOR if lowest is None else lowest
     high = usual_high * HIGHEST_FACTOR if highest is None else highest
     if not (0 < low < high and isfinite(high)):
@@ -135,22 +125,19 @@ def find_learning_rate(
     if steps < 10:
         raise InputError("`steps` must be 10 or more", got=str(steps))
     rates = [low * (high / low) ** (index / (steps - 1)) for index in range(steps)]
-    compiler = training_compiler(spec, device)
-    with open_training_loader(spec, compiler) as loader:
-        set_first_values(spec, compiler, loader, StartingPoint(Progress()), weights)
-        first, losses, diverged = _losses(spec, compiler, loader, rates)
-    result = _evaluate(spec, rates, first, losses, diverged=diverged)
+    with opened_training(spec, device, weights) as (compiler, loader):
+        first, losses, diverged = _losses(spec, solver, compiler, loader, rates)
+    result = _evaluate(spec, solver, rates, first, losses, diverged=diverged)
     if output is not None:
         write_charts(result.charts(), Path(output))
     return result
 
 
 def _losses(
-    spec: TrainSpec, compiler: Compiler, loader: Loader, rates: Sequence[float]
+    spec: TrainSpec, solver: SolverSpec, compiler: Compiler, loader: Loader, rates: Sequence[float]
 ) -> tuple[float, list[float], bool]:
     """Train a step with each rate; return the first loss, the loss after each step, and whether it diverged."""
-    assert isinstance(spec.solver, SolverSpec)
-    schedules = scheduled_inputs(spec.solver)
+    schedules = scheduled_inputs(solver)
     peaks = {name: highest_rate(spec, schedule) for name, schedule in schedules.items()}
     stepper = LOCAL.stepper(spec, compiler, loader)
     losses: list[float] = []
@@ -189,10 +176,10 @@ def _limit(first: float, best: float) -> float:
 
 
 def _evaluate(
-    spec: TrainSpec, rates: Sequence[float], first: float, losses: Sequence[float], *, diverged: bool
-) -> LearningRateTest:
+    spec: TrainSpec, solver: SolverSpec, rates: Sequence[float], first: float, losses: Sequence[float], *,
+    diverged: bool,
+) -> LearningRateTest:  # fmt: skip
     """Return the result of a test with these losses."""
-    assert isinstance(spec.solver, SolverSpec)
     tested = list(rates[: len(losses)])
     smoothed = smooth([min(loss, _limit(first, min(losses))) for loss in losses])
     lowest = steepest = suggested = None
@@ -202,11 +189,11 @@ def _evaluate(
         slopes = {index: smoothed[index + 1] - smoothed[index - 1] for index in range(_descent(smoothed, least), least)}
         lowest, steepest = tested[least], tested[min(slopes, key=lambda index: slopes[index])]
         suggested = rounded(min(lowest / SAFETY, steepest))
-    current = highest_rate(spec, spec.solver.learning_rate)
+    current = highest_rate(spec, solver.learning_rate)
     diverged_at = tested[-1] if diverged and tested else None
     return LearningRateTest(
         tuple(tested), tuple(losses), tuple(smoothed), first, diverged_at, lowest, steepest, suggested, current,
-        _field_of(spec.solver.learning_rate, current), spec.data.train.batch_size,
+        _field_of(solver.learning_rate, current), spec.data.train.batch_size,
     )  # fmt: skip
 
 

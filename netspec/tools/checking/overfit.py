@@ -15,15 +15,8 @@ from netspec.data.loader import Loader
 from netspec.errors import InputError, counted, listing
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
-from netspec.solvers.base import SolverSpec
-from netspec.tools.specs import load_train
-from netspec.training.class_weights import with_class_weights
-from netspec.training.compiler import open_training_loader, training_compiler
+from netspec.tools.short_training import load_short_training, opened_training
 from netspec.training.diagnostics.overfitting import OverfitHistory, limit_to_first, train_until_learned
-from netspec.training.progress import Progress
-from netspec.training.resume import StartingPoint
-from netspec.training.run import set_first_values
-from netspec.training.samples import with_samples
 
 DEFAULT_STEPS = 500
 """Default number of steps after which the net counts as unable to learn the samples."""
@@ -75,16 +68,9 @@ def overfit(
     for name, value in (("the number of samples", count), ("steps", steps)):
         if value < 1:
             raise InputError(f"{name} must be ≥ 1", got=str(value))
-    spec, _ = with_class_weights(with_samples(load_train(source, overrides), samples))
-    assert isinstance(spec.solver, SolverSpec)
-    if spec.solver.full_batch:
-        raise InputError(
-            f"{spec.solver.type} reads all samples in each step", expected="a solver that reads batches",
-            location=spec.solver.where(),
-        )  # fmt: skip
+    spec, _ = load_short_training(source, overrides, samples)
     few = limit_to_first(spec, count)
-    compiler = training_compiler(few, device)
-    with open_training_loader(few, compiler) as loader:
+    with opened_training(few, device, weights) as (compiler, loader):
         sample_count, min_steps = loader.samples, 2 * loader.steps_per_epoch
         if steps < min_steps:
             raise InputError(
@@ -93,7 +79,6 @@ def overfit(
                 expected=f"at least {min_steps:,} steps, fewer samples, or a larger batch size",
                 got=f"a batch size of {loader.batch_size}",
             )  # fmt: skip
-        set_first_values(few, compiler, loader, StartingPoint(Progress()), weights)
         history = train_until_learned(few, compiler, loader, steps)
         learned = history.is_learned()
         causes = () if learned else tuple(_causes(few, compiler, loader, history))

@@ -27,10 +27,8 @@ from netspec.graph.fused import node_scopes
 from netspec.graph.value import Node
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
-from netspec.solvers.base import SolverSpec
 from netspec.tools.measuring.timing import PHASES, node_work, stored_types
-from netspec.tools.specs import load_train
-from netspec.training.class_weights import with_class_weights
+from netspec.tools.short_training import load_short_training
 from netspec.training.compiler import open_training_loader, training_compiler
 from netspec.training.diagnostics.call_record import CallRecord, ProgramCall
 from netspec.training.evaluation import open_evaluation_loader
@@ -38,7 +36,6 @@ from netspec.training.events import data_name
 from netspec.training.progress import Progress
 from netspec.training.resume import StartingPoint
 from netspec.training.run import set_first_values
-from netspec.training.samples import with_samples
 from netspec.training.session import Session, open_session
 from netspec.training.stepper import run_steps, scheduled_rates
 
@@ -268,13 +265,7 @@ def profile(
             raise InputError(f"{name} must be ≥ {least}", got=str(value))
     if output is not None:
         check_trace_name(output)
-    spec, _ = with_class_weights(with_samples(load_train(source, overrides), samples))
-    assert isinstance(spec.solver, SolverSpec)
-    if spec.solver.full_batch:
-        raise InputError(
-            f"{spec.solver.type} reads all samples in each step", expected="a solver that reads batches",
-            location=spec.solver.where(),
-        )  # fmt: skip
+    spec, _ = load_short_training(source, overrides, samples)
     with open_session(spec) as session:
         if not session.alone and world().size > session.size:
             raise InputError(
