@@ -62,13 +62,13 @@ def time(
     With --workers, or in an MPI job, also times the step without communication and the communication alone: how long
     the step waits for each message, and how much of the communication it hides.
     """
-    from netspec.tools.measuring.timing import batch_size_of, check_timed_workers
+    from netspec.tools.measuring.timing import check_timed_workers
     from netspec.tools.measuring.timing import time as time_spec
 
     check_batch(batch_size)
     check_batch(steps, "--steps")
     if workers is not None and to_start(workers):
-        from netspec.tools.specs import load_spec
+        from netspec.tools.specs import batch_size_of, load_spec
 
         loaded = load_spec(spec, overrides or ())
         check_timed_workers(loaded, workers, batch_size_of(loaded, batch_size), inference=inference)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import netspec.data
 import netspec.layers
 import netspec.solvers  # noqa: F401  # these make their classes known to the spec language
 from netspec.graph.types import Precision
 from netspec.schema.load import load_spec, load_train
 from netspec.schema.specs.net import NetSpec
-from netspec.schema.specs.train import TrainSpec
+from netspec.schema.specs.train import CompileSpec, TrainSpec
 
 __all__ = [
-    "autotune_of",
-    "deterministic_of",
+    "batch_size_of",
+    "kernel_settings",
     "load_spec",
     "load_train",
     "net_of",
     "precision_of",
-    "rounding_of",
 ]
 
 
@@ -26,19 +27,18 @@ def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
     return spec.net if isinstance(spec, TrainSpec) else spec
 
 
-def autotune_of(spec: NetSpec | TrainSpec) -> str:
-    """Autotune level of a training file; `off` for a net."""
-    return spec.compile.autotune if isinstance(spec, TrainSpec) else "off"
+def batch_size_of(spec: NetSpec | TrainSpec, batch_size: int | None) -> int:
+    """`batch_size`, else that of the training file, else 1."""
+    return batch_size or (spec.data.train.batch_size if isinstance(spec, TrainSpec) else 1)
 
 
-def rounding_of(spec: NetSpec | TrainSpec) -> str:
-    """Rounding level of a training file; `fast` for a net."""
-    return spec.compile.rounding if isinstance(spec, TrainSpec) else "fast"
-
-
-def deterministic_of(spec: NetSpec | TrainSpec) -> bool:
-    """Whether a training file requires deterministic kernels; true for a net."""
-    return spec.compile.deterministic if isinstance(spec, TrainSpec) else True
+def kernel_settings(spec: NetSpec | TrainSpec, autotune: str | None = None) -> dict[str, Any]:
+    """The fields of `compile` in a training file, their defaults for a net; `autotune` overrides that of the file."""
+    settings = spec.compile if isinstance(spec, TrainSpec) else CompileSpec()
+    return {
+        "autotune": autotune or settings.autotune, "rounding": settings.rounding,
+        "deterministic": settings.deterministic,
+    }  # fmt: skip
 
 
 def precision_of(spec: NetSpec | TrainSpec) -> Precision:

@@ -15,8 +15,9 @@ from netspec.graph.cost_model import DEFAULT_CORE, machine_model
 from netspec.graph.types import DType, Precision
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
+from netspec.tools.compilers import compiler_for, device_for
 from netspec.tools.planning.plan import costs
-from netspec.tools.specs import load_spec, precision_of
+from netspec.tools.specs import load_spec
 from tests.cli.conftest import Netspec
 
 ZOO = Path(__file__).parents[2] / "model_zoo"
@@ -48,11 +49,7 @@ def test_nets_of_the_zoo_are_planned(name: str) -> None:
     spec = load_spec(ZOO / name / "train.yaml", ["train.precision=float16"])
     assert isinstance(spec, TrainSpec)
     assert isinstance(spec.solver, SolverSpec)
-    net, loop = spec.net, spec.train
-    planned = {
-        name: costs(net, 64, dtype=precision_of(spec), solver=spec.solver, loop=loop, device=name)
-        for name in ("h200", "t4")
-    }
+    planned = {name: costs(compiler_for(spec, spec.solver, device_for(spec, name)), 64) for name in ("h200", "t4")}
     large, small = (planned[name].gpu for name in ("h200", "t4"))
     assert large is not None
     assert small is not None

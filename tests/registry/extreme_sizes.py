@@ -22,6 +22,7 @@ from typing import Any
 
 import netspec.layers
 import netspec.solvers  # noqa: F401  registers the solvers
+from netspec.compile import Compiler
 from netspec.errors import InputError
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.tools.planning.plan import costs
@@ -102,7 +103,7 @@ def outcome(net: dict[str, Any]) -> str:
     """`accepted`, `refused`, or a description of the failure."""
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
-        costs(Net.of(net).spec, 1, solver=SOLVER)  # type: ignore[arg-type]  # a solver's spec
+        costs(Compiler(Net.of(net).spec, solver=SOLVER, device="null"), 1)  # type: ignore[arg-type]  # a solver's spec
     except InputError:
         return "refused"
     except OutOfTimeError:

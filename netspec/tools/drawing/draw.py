@@ -6,21 +6,23 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 
 from netspec.backends.device_registry import open_device
-from netspec.compile import Compiler, ProgramKind
+from netspec.compile import ProgramKind
 from netspec.compile.layer_costs import layer_costs
 from netspec.errors import InputError, counted
 from netspec.exchange.files import write_text_atomically
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.compilers import compiler_for
 from netspec.tools.drawing.diagram_layout import layout_diagram
 from netspec.tools.drawing.net_diagram import DiagramBox, NetDiagram, net_diagram
 from netspec.tools.measuring import timing as timings
 from netspec.tools.measuring.timing import Timing
 from netspec.tools.model_inputs import is_model_file, open_any
-from netspec.tools.specs import load_spec, net_of, precision_of
+from netspec.tools.specs import load_spec, net_of
 from netspec.training.events import short_duration
 from netspec.training.plotting.drawing import CHARACTER, Box, Drawing, Polyline, Shape, Text, write_drawing
 
@@ -86,7 +88,7 @@ def _spec(source: Source, overrides: Overrides) -> NetSpec | TrainSpec:
 
 def _timing(source: Source, overrides: Overrides, spec: NetSpec | TrainSpec, device: str) -> Timing:
     if isinstance(source, (str, Path)) and is_model_file(Path(source)):
-        return timings.time_net(net_of(spec), 1, device=device)
+        return timings.time_compiled(compiler_for(spec, None, open_device(device)), 1, None, perf_counter())
     return timings.time(source, overrides=overrides, device=device)
 
 
@@ -96,11 +98,10 @@ def annotate(
     """Return a diagram with shapes, numbers of parameters, and times of its boxes."""
     counts, outputs = dict[str, int](), dict[str, tuple[int, ...]]()
     if shapes or parameters:
-        net = net_of(spec)
-        compiler = Compiler(net, dtype=precision_of(spec), device=open_device("null"))
+        compiler = compiler_for(spec, None, open_device("null"))
         for layer in layer_costs(compiler, compiler.net_graph(ProgramKind.PREDICT, 1)):
             counts[layer.name], outputs[layer.name] = layer.parameters, layer.output_shape[1:]
-        outputs |= {name: tuple(field.shape) for name, field in net.inputs.items()}
+        outputs |= {name: tuple(field.shape) for name, field in compiler.spec.inputs.items()}
     timed = {} if timing is None else {layer.name: layer.seconds for layer in timing.layers}
 
     def box(each: DiagramBox) -> DiagramBox:

@@ -23,7 +23,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.inference.evaluation_files import write_evaluation
 from netspec.tools.inference.prediction_files import AnsweredBatch, write_answers
 from netspec.tools.model_inputs import is_model_file, load, read_npz, spec_and_weights, unapplied_transforms
-from netspec.tools.specs import autotune_of, deterministic_of, load_spec, precision_of, rounding_of
+from netspec.tools.specs import kernel_settings, load_spec, precision_of
 from netspec.training.evaluation import Evaluation
 from netspec.training.evaluation import test as evaluate_weights
 from netspec.training.inference.decoding import Column, Decoder, boxes_in_image, decoders_of
@@ -289,11 +289,8 @@ def spec_and_model(
         return model.spec, model
     spec_file, weights_file = spec_and_weights(source, weights)
     spec = load_spec(spec_file, overrides)
-    model = load(
-        spec, weights_file, device=device, precision=str(precision_of(spec)),
-        autotune=autotune or autotune_of(spec), rounding=rounding_of(spec), deterministic=deterministic_of(spec),
-    )  # fmt: skip
-    return spec, model
+    settings = kernel_settings(spec, autotune)
+    return spec, load(spec, weights_file, device=device, precision=str(precision_of(spec)), **settings)
 
 
 def _input_paths(inputs: str | Path | Sequence[str | Path]) -> list[Path]:

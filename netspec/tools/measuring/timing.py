@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from netspec.backends.device_registry import open_device
 from netspec.backends.program import NonFiniteLoss, Program
 from netspec.compile import FIRST, MOMENTUM, SHARE, STEP, WEIGHT, Compiler, ProgramKind, is_rate
 from netspec.compile.layer_costs import flops_of
@@ -20,16 +19,14 @@ from netspec.errors import InputError, RunError
 from netspec.exchange.formats.onnx.verify import random_inputs
 from netspec.graph.kernel import NoKernelError
 from netspec.graph.ops.random import RNG_INPUT
-from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node, Value
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.links import LayerLink, LossLink, MetricLink, resolve_names
 from netspec.schema.specs.net import NetSpec
-from netspec.schema.specs.train import LoopSpec, TrainSpec
-from netspec.solvers.base import SolverSpec
-from netspec.solvers.sgd import SGD
+from netspec.schema.specs.train import TrainSpec
+from netspec.tools.compilers import compiler_for, device_for, usual_solver
 from netspec.tools.measuring.roofline import Roofline, measure_roofline
-from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
+from netspec.tools.specs import batch_size_of, load_spec
 
 if TYPE_CHECKING:
     from netspec.tools.measuring.overlap import Overlap
@@ -205,21 +202,8 @@ def time(
 
         check_timed_workers(spec, workers, samples, inference=inference)
         return time_workers(spec, samples, device, steps)
-    net, loop = net_of(spec), None
-    solver: SolverSpec | None = SGD(type="SGD", momentum=0.9) if net.losses else None
-    if isinstance(spec, TrainSpec):
-        assert isinstance(spec.solver, SolverSpec)
-        solver, loop = spec.solver, spec.train
-    return time_net(
-        net, samples, solver=None if inference else solver, dtype=precision_of(spec), device=device,
-        autotune=autotune or autotune_of(spec), rounding=rounding_of(spec), deterministic=deterministic_of(spec),
-        steps=steps, loop=loop,
-    )  # fmt: skip
-
-
-def batch_size_of(spec: NetSpec | TrainSpec, batch_size: int | None) -> int:
-    """`batch_size`, else that of the training file, else 1."""
-    return batch_size or (spec.data.train.batch_size if isinstance(spec, TrainSpec) else 1)
+    began, solver = perf_counter(), None if inference else usual_solver(spec)
+    return time_compiled(compiler_for(spec, solver, device_for(spec, device, autotune)), samples, steps, began)
 
 
 def check_timed_workers(spec: NetSpec | TrainSpec, workers: int, batch_size: int, *, inference: bool) -> None:
@@ -229,29 +213,6 @@ def check_timed_workers(spec: NetSpec | TrainSpec, workers: int, batch_size: int
     if inference:
         raise InputError("--inference runs on one worker", hint="leave out --workers, or --inference")
     check_spread(spec, workers, batch_size)
-
-
-def time_net(
-    net: NetSpec,
-    batch_size: int,
-    *,
-    solver: SolverSpec | None = None,
-    dtype: DType | Precision = DType.FLOAT32,
-    device: str = "auto",
-    autotune: str = "off",
-    rounding: str = "fast",
-    deterministic: bool = True,
-    steps: int | None = None,
-    loop: LoopSpec | None = None,
-) -> Timing:
-    """Time the training step of a net, or without a solver its prediction, on synthetic inputs.
-
-    The learning rate is 0, so that weights stay what they were: synthetic data could drive them anywhere. Raises
-    `InputError` where the net is wrong, `RunError` where it does not run.
-    """
-    began = perf_counter()
-    opened = open_device(device, autotune, rounding, deterministic=deterministic)
-    return time_compiled(Compiler(net, solver=solver, dtype=dtype, device=opened, loop=loop), batch_size, steps, began)
 
 
 Runs: TypeAlias = list[list[tuple[Node | None, float]]]
@@ -266,7 +227,11 @@ def time_compiled(
     compiler: Compiler, batch_size: int, steps: int | None, began: float, *,
     measure: Measure | None = None, workers: int = 1, all_samples: int | None = None,
 ) -> Timing:  # fmt: skip
-    """Time a compiled step, on one worker, or on several that all call this; `began` is when compilation began."""
+    """Time a compiled step on synthetic inputs, on one worker, or on several that all call this.
+
+    `began` is when compilation began. The learning rate is 0, so that weights stay what they were: synthetic data could
+    drive them anywhere. Raises `RunError` if the step does not run.
+    """
     net, solver, dtype = compiler.spec, compiler.solver, compiler.precision
     parts = parts_of_step(compiler, batch_size)
     opened, batches = compiler.device, parts[0][1]

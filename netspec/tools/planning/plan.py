@@ -8,23 +8,22 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from netspec.backends.cuda.gpus import GPUS
-from netspec.backends.device import Device
-from netspec.backends.device_registry import PlannedGpu, open_device
+from netspec.backends.device_registry import PlannedGpu
 from netspec.compile import Compiler, ProgramKind
 from netspec.compile.layer_costs import LayerCost, flops_of, layer_costs
 from netspec.errors import InputError, RunError, did_you_mean, listing
 from netspec.graph.execution_plan import ExecutionPlan, align_up
 from netspec.graph.kernel import NoKernelError
-from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.net import NetSpec
-from netspec.schema.specs.train import LoopSpec, TrainSpec
+from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.groups import group_of
+from netspec.tools.compilers import compiler_for, device_for, own_solver
 from netspec.tools.planning.batch_limit import BatchLimit, batch_limit
 from netspec.tools.planning.gpu_plan import GpuCosts, gpu_costs
-from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
+from netspec.tools.specs import batch_size_of, load_spec
 
 if TYPE_CHECKING:
     from netspec.tools.planning.gpu_worker_plan import GpuWorkers
@@ -211,18 +210,14 @@ def plan(
         raise InputError("--workers-per-host has no effect without --workers", hint="add the number: `--workers 8`")
     if largest_batch and workers is not None:
         raise InputError("--largest-batch is for one worker", hint="omit `--workers`")
-    spec, solver, loop = load_spec(source, overrides), None, None
-    if isinstance(spec, TrainSpec):
-        assert isinstance(spec.solver, SolverSpec)
-        solver, loop, batch_size = spec.solver, spec.train, batch_size or spec.data.train.batch_size
-    result = costs(
-        net_of(spec), batch_size or 1, dtype=precision_of(spec), solver=solver, autotune=autotune or autotune_of(spec),
-        rounding=rounding_of(spec), deterministic=deterministic_of(spec), loop=loop, device=device or "null",
-        largest_batch=largest_batch,
-    )  # fmt: skip
+    spec, device = load_spec(source, overrides), device or "null"
+    samples = batch_size_of(spec, batch_size)
+    _check_device(device)
+    compiler = compiler_for(spec, own_solver(spec), device_for(spec, device, autotune))
+    result = costs(compiler, samples, largest_batch=largest_batch)
     if workers is None:
         return Plan(result, None)
-    return Plan(result, _plan_workers(spec, workers, workers_per_host, batch_size or 1, device or "null"))
+    return Plan(result, _plan_workers(spec, workers, workers_per_host, samples, device))
 
 
 def _plan_workers(
@@ -241,27 +236,14 @@ def _plan_workers(
     return WorkerPlan(sent, worker, tuple(stage_costs(spec, workers, batch_size, device)), gpus)
 
 
-def costs(
-    net: NetSpec,
-    batch_size: int,
-    *,
-    dtype: DType | Precision = DType.FLOAT32,
-    solver: SolverSpec | None = None,
-    autotune: str = "off",
-    rounding: str = "fast",
-    deterministic: bool = True,
-    loop: LoopSpec | None = None,
-    device: str = "null",
-    largest_batch: bool = False,
-) -> Costs:
-    """Plan a net for batches of a size; with a solver also the training step, within the memory that `loop` gives it.
+def costs(compiler: Compiler, batch_size: int, *, largest_batch: bool = False) -> Costs:
+    """Plan a net for batches of a size; with a solver also the training step, within the memory that its loop allows.
 
-    With `autotune`, kernels are the winners of races that were run before: planning runs none. `largest_batch` plans
-    more sizes, to find the largest batch that fits. Raises `SpecError` where
-    the net is wrong, or the step does not fit into its memory budget.
+    If its device tunes kernels, they are the winners of races that were run before: planning runs none.
+    `largest_batch` plans more sizes, to find the largest batch that fits. Raises `SpecError` if the step does not fit
+    into its memory budget.
     """
-    opened = _planning(device, autotune, rounding, deterministic=deterministic)
-    compiler = Compiler(net, dtype=dtype, solver=solver, device=opened, loop=loop)
+    net, solver, opened = compiler.spec, compiler.solver, compiler.device
     purposes = [
         *([compiler.batch_program] if solver else []),
         *([ProgramKind.UPDATE] if compiler.updates else []),
@@ -284,7 +266,7 @@ def costs(
     return Costs(
         name=net.name,
         batch_size=batch_size,
-        precision=str(dtype),
+        precision=str(compiler.precision),
         layers=tuple(layer_costs(compiler, compiler.net_graph(ProgramKind.PREDICT, batch_size))),
         parameters=sum(parameter.value.type.size for parameter in parameters),
         trainable_parameters=sum(parameter.value.type.size for parameter in parameters if parameter.trainable),
@@ -299,15 +281,13 @@ def costs(
     )
 
 
-def _planning(device: str, autotune: str, rounding: str, *, deterministic: bool) -> Device:
-    """Open the device, which must be one that only plans."""
-    opened = open_device(device, autotune, rounding, deterministic=deterministic) if device in PLANNING else None
-    if opened is None:
+def _check_device(device: str) -> None:
+    """Raise `InputError` unless a device is one that only plans."""
+    if device not in PLANNING:
         raise InputError(
             f"`netspec plan` has no device {device!r}", expected=f"one of {listing([*GPUS])}",
             hint=did_you_mean(device, GPUS) or "without `--device` the plan is for the CPU",
         )  # fmt: skip
-    return opened
 
 
 def _groups(solver: SolverSpec, compiler: Compiler) -> Iterable[GroupUse]:

@@ -34,10 +34,9 @@ from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
-from netspec.solvers.base import SolverSpec
-from netspec.solvers.sgd import SGD
-from netspec.tools.measuring.timing import Timing, time_net
-from netspec.tools.specs import autotune_of, deterministic_of, load_spec, net_of, precision_of, rounding_of
+from netspec.tools.compilers import compiler_for, device_for, required_solver
+from netspec.tools.measuring.timing import Timing, time_compiled
+from netspec.tools.specs import load_spec, net_of
 from netspec.training.plotting.chart_drawing import write_charts
 from netspec.training.plotting.charts import AxisScale, Chart, Curve
 
@@ -301,33 +300,11 @@ def _check_samples(spec: NetSpec | TrainSpec, samples: int, workers: int, *, in_
         )  # fmt: skip
 
 
-def training_of(spec: NetSpec | TrainSpec) -> SolverSpec:
-    """The solver of a training; SGD with momentum for a net. Raises `InputError` for a net without losses."""
-    net = net_of(spec)
-    if not net.losses:
-        hint = "add `losses`, so that there is something to train"
-        raise InputError("this net has no losses: it can't be trained", location=net.where(), hint=hint)
-    if isinstance(spec, TrainSpec):
-        assert isinstance(spec.solver, SolverSpec)
-        return spec.solver
-    return SGD(type="SGD", momentum=0.9)
-
-
 def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto") -> WorkerTimes:
     """Time steps of several batch sizes on this machine, with synthetic inputs, and the addition of arrays."""
-    facts, loop = layers_of(spec), spec.train if isinstance(spec, TrainSpec) else None
-    works = [
-        _timed(
-            time_net(
-                net_of(spec), size, solver=training_of(spec), dtype=precision_of(spec), device=device,
-                autotune=autotune_of(spec), rounding=rounding_of(spec), deterministic=deterministic_of(spec),
-                loop=loop,
-            ),
-            facts,
-        )
-        for size in sizes
-    ]  # fmt: skip
-    name = open_device(device).name
+    facts, compiler = layers_of(spec), compiler_for(spec, required_solver(spec), device_for(spec, device))
+    works = [_timed(time_compiled(compiler, size, None, perf_counter()), facts) for size in sizes]
+    name = compiler.device.name
     measurements = ", ".join(f"{work.seconds * 1000:,.1f} ms for {work.batch:,.0f}" for work in works)
     return WorkerTimes(ComputeModel(tuple(works)), _adding(), f"measured on {name}: {measurements}")
 
@@ -409,10 +386,7 @@ def layers_of(spec: NetSpec | TrainSpec) -> list[tuple[Layer, LayerCost]]:
 
 def _compiler(spec: NetSpec | TrainSpec) -> Compiler:
     """Return the compiler of a single worker."""
-    loop = spec.train if isinstance(spec, TrainSpec) else None
-    return Compiler(
-        net_of(spec), solver=training_of(spec), dtype=precision_of(spec), device=open_device("null"), loop=loop
-    )
+    return compiler_for(spec, required_solver(spec), open_device("null"))
 
 
 def _dense(net: NetSpec, built: NetGraph) -> dict[str, DenseShape]:

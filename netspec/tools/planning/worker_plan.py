@@ -24,7 +24,7 @@ from netspec.graph.execution_plan import ExecutionPlan, align_up
 from netspec.graph.kernel import NoKernelError
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
-from netspec.tools.planning.scale import training_of
+from netspec.tools.compilers import required_solver
 from netspec.training.compiler import training_compiler
 from netspec.training.session import LOCAL
 
@@ -153,7 +153,7 @@ def compiler_of(spec: NetSpec | TrainSpec, device: str, session: WorkerSession) 
     if isinstance(spec, TrainSpec):
         return training_compiler(spec, device, session if session.size > 1 else LOCAL)
     plan = DataParallelPlan(session.size) if session.size > 1 else None
-    return Compiler(spec, solver=training_of(spec), device=device, distribution=plan)
+    return Compiler(spec, solver=required_solver(spec), device=device, distribution=plan)
 
 
 @dataclass(frozen=True)
