@@ -5,10 +5,10 @@ A command's module is imported when it is asked for: `netspec check` does not pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from keyword import iskeyword
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -17,6 +17,7 @@ from typer.main import get_command
 from netspec.errors import InputError, did_you_mean, listing
 
 Command: TypeAlias = TyperCommand | TyperGroup
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 SECTIONS = {
     "Train and use a net": {
@@ -72,6 +73,10 @@ HELP = """Train neural networks declared in YAML; check, plan, test and export t
 
 Exit status: 0 done, 1 failed while running, 2 wrong input, 130 interrupted.
 """
+
+EXAMPLES = (
+    "netspec zoo copy lenet_mnist my_net", "netspec check my_net/train.yaml", "netspec train my_net/train.yaml",
+)  # fmt: skip
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """The error class of the option parser. Click's public class is not that of the click inside typer."""
@@ -134,12 +139,24 @@ class Plain(TyperCommand):
         return [(argument.metavar or argument.name.upper(), argument.help or "") for argument in arguments]
 
 
-def command_app(help_text: str = "") -> typer.Typer:
+class CommandApp(typer.Typer):
     """A Typer app as all commands have it: plain help, which starts fast and reads well in a log.
 
-    `help_text` is that of a group of commands; a single command's is its docstring.
+    `help_text` is that of a group of commands, with `examples` at its end; a single command's is its docstring.
     """
-    return typer.Typer(help=help_text, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+    def __init__(self, help_text: str = "", *examples: str) -> None:
+        super().__init__(
+            help=help_text, epilog=_epilog(examples), add_completion=False, rich_markup_mode=None,
+            pretty_exceptions_enable=False,
+        )  # fmt: skip
+
+    def with_examples(self, *examples: str, name: str | None = None) -> Callable[[Function], Function]:
+        """Return a decorator that adds a function as a command, with examples at the end of its help.
+
+        Commands of a group have a name.
+        """
+        return self.command(name, cls=Plain, epilog=_epilog(examples))
 
 
 def app_of(command: str) -> typer.Typer:
@@ -148,10 +165,12 @@ def app_of(command: str) -> typer.Typer:
     return cast(typer.Typer, import_module(f"netspec.cli.{module}").app)
 
 
-def examples(*lines: str) -> str:
-    """The end of a command's help: commands to paste."""
-    title = "Example:" if len(lines) == 1 else "Examples:"
-    return f"\b\n{title}\n" + "\n".join(f"  {line}" for line in lines)
+def _epilog(examples: Sequence[str]) -> str | None:
+    """The end of a command's help, if it has any: commands to paste."""
+    if not examples:
+        return None
+    title = "Example:" if len(examples) == 1 else "Examples:"
+    return f"\b\n{title}\n" + "\n".join(f"  {line}" for line in examples)
 
 
 def _version(requested: bool) -> None:
@@ -173,14 +192,11 @@ def _root(
 
 def run(words: Sequence[str]) -> int:
     """Run the command in `words`; its exit status. What goes wrong is raised."""
-    app = command_app(HELP)
+    app = CommandApp(HELP, *EXAMPLES)
     app.callback(
-        cls=Commands,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        epilog=examples(
-            "netspec zoo copy lenet_mnist my_net", "netspec check my_net/train.yaml", "netspec train my_net/train.yaml"
-        ),
-    )(_root)
+        cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        epilog=_epilog(EXAMPLES),
+    )(_root)  # fmt: skip
     try:
         status = get_command(app).main(args=list(words), prog_name="netspec", standalone_mode=False)
     except SystemExit as end:  # raised by typer if stdout is closed; the other workers must still learn that we end

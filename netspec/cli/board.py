@@ -7,15 +7,12 @@ from typing import Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples("netspec board", "netspec board experiments --port 9000"),
-)
+@app.with_examples("netspec board", "netspec board experiments --port 9000")
 def board(
     folder: Annotated[str, typer.Argument(metavar="[DIR]", help="Show the runs in and below this folder.")] = "runs",
     *,

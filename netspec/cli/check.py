@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from netspec.cli import DONE, WRONG_INPUT
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import (
     BatchOrOpen,
     Device,
@@ -26,21 +26,18 @@ if TYPE_CHECKING:
     from netspec.tools.checking.check import CheckReport
     from netspec.training.diagnostics.expectation_checks import ExpectationResult
 
-app = command_app()
+app = CommandApp()
 Finding: TypeAlias = tuple[str, Problem]
 """A file, and a problem or warning about it."""
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec check train.yaml",
-        "netspec check train.yaml vars.width=64 solver.learning_rate=0.1",
-        "netspec check train.yaml --strict",
-        "netspec check train.yaml --run",
-        "netspec check train.yaml --export onnx --opset 17",
-        "netspec check nets/*.yaml --json",
-    ),
+@app.with_examples(
+    "netspec check train.yaml",
+    "netspec check train.yaml vars.width=64 solver.learning_rate=0.1",
+    "netspec check train.yaml --strict",
+    "netspec check train.yaml --run",
+    "netspec check train.yaml --export onnx --opset 17",
+    "netspec check nets/*.yaml --json",
 )
 def check(
     specs: Annotated[

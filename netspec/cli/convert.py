@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import (
     BatchOrOpen,
     Json,
@@ -20,16 +20,13 @@ from netspec.cli.options import (
     writable,
 )
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec convert model.onnx model.safetensors",
-        "netspec convert runs/lenet_mnist lenet.onnx",
-        "netspec convert model.onnx weights.h5 --shape data=3,224,224",
-    ),
+@app.with_examples(
+    "netspec convert model.onnx model.safetensors",
+    "netspec convert runs/lenet_mnist lenet.onnx",
+    "netspec convert model.onnx weights.h5 --shape data=3,224,224",
 )
 def convert(
     source: Annotated[

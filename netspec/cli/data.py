@@ -7,14 +7,18 @@ from typing import Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.datasets import get, list_, unpack
 from netspec.cli.options import Json, Overrides, Training, writable
 from netspec.cli.output import print_json
 from netspec.errors import InputError
 
-app = command_app("Inspect training data; list and download datasets.")
-app.info.epilog = examples("netspec data show train.yaml", "netspec data list", "netspec data get cifar10")
+app = CommandApp(
+    "Inspect training data; list and download datasets.",
+    "netspec data show train.yaml",
+    "netspec data list",
+    "netspec data get cifar10",
+)
 
 
 def _not_negative(option: str, value: float) -> None:
@@ -22,14 +26,11 @@ def _not_negative(option: str, value: float) -> None:
         raise InputError(f"{option} must be 0 or more", got=str(value))
 
 
-@app.command(
-    "show",
-    cls=Plain,
-    epilog=examples(
-        "netspec data show train.yaml",
-        "netspec data show train.yaml --split test --output test.png --samples 40",
-        "netspec data show train.yaml data.train.limit=1000 --json",
-    ),
+@app.with_examples(
+    "netspec data show train.yaml",
+    "netspec data show train.yaml --split test --output test.png --samples 40",
+    "netspec data show train.yaml data.train.limit=1000 --json",
+    name="show",
 )
 def show(
     spec: Training,
@@ -79,8 +80,6 @@ def show(
         print(f"\nloader: {rate:,.0f} samples/s with {report.threads}")
 
 
-app.command("list", cls=Plain, epilog=examples("netspec data list", "netspec data list --json"))(list_)
-app.command(
-    "get", cls=Plain, epilog=examples("netspec data get cifar10", "netspec data get fashion_mnist --path sets/fashion")
-)(get)
-app.command("unpack", cls=Plain, epilog=examples("netspec data unpack cifar10 cifar10_png"))(unpack)
+app.with_examples("netspec data list", "netspec data list --json", name="list")(list_)
+app.with_examples("netspec data get cifar10", "netspec data get fashion_mnist --path sets/fashion", name="get")(get)
+app.with_examples("netspec data unpack cifar10 cifar10_png", name="unpack")(unpack)

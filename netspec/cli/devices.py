@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli import DONE, FAILED
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Json
 from netspec.cli.output import count, print_json, table
 from netspec.errors import InputError
@@ -18,16 +18,13 @@ if TYPE_CHECKING:
     from netspec.backends.verification import DeviceCheck, Verification
     from netspec.tools.devices import DeviceReport, MpiInfo
 
-app = command_app()
+app = CommandApp()
 
 MPI_KINDS = {"hydra": "MPICH or Intel MPI", "openmpi": "Open MPI", "other": "an unknown MPI"}
 """The MPI that an `mpiexec` of each kind belongs to."""
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples("netspec devices", "netspec devices --verify", "netspec devices --verify --device cpu --only Conv"),
-)
+@app.with_examples("netspec devices", "netspec devices --verify", "netspec devices --verify --device cpu --only Conv")
 def devices(
     verify: Annotated[bool, typer.Option("--verify", help="Check a device: its kernels and training.")] = False,
     device: Device = "auto",

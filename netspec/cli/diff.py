@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli import DONE, FAILED
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Json, Shapes, Values, shapes_of, values_of
 from netspec.cli.output import count, print_json
 
@@ -18,21 +18,18 @@ if TYPE_CHECKING:
     from netspec.tools.comparing.diff import Difference
     from netspec.tools.comparing.run_comparison import ValueComparison
 
-app = command_app()
+app = CommandApp()
 SHOWN = 30
 """Lines of a part, where there are more."""
 STEPS = 8
 """Steps at which curves are shown, if there are more."""
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec diff net.yaml new_net.yaml",
-        "netspec diff runs/lenet_mnist runs/lenet_mnist-2",
-        "netspec diff runs/lenet_mnist model.onnx",
-        "netspec diff train.yaml other/train.yaml --exit-code",
-    ),
+@app.with_examples(
+    "netspec diff net.yaml new_net.yaml",
+    "netspec diff runs/lenet_mnist runs/lenet_mnist-2",
+    "netspec diff runs/lenet_mnist model.onnx",
+    "netspec diff train.yaml other/train.yaml --exit-code",
 )
 def diff(
     before: Annotated[str, typer.Argument(metavar="A", help="Read this spec, run directory, model or weights file.")],

@@ -7,20 +7,17 @@ from typing import Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Json, ModelFile, Overrides, Threads, writable
 from netspec.cli.output import print_json
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec draw net.yaml --shapes --output net.svg",
-        "netspec draw net.yaml >> README.md",
-        "netspec draw runs/lenet_mnist --parameters --time --expand --output net.png",
-    ),
+@app.with_examples(
+    "netspec draw net.yaml --shapes --output net.svg",
+    "netspec draw net.yaml >> README.md",
+    "netspec draw runs/lenet_mnist --parameters --time --expand --output net.png",
 )
 def draw(
     spec: ModelFile,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Json, Threads, TrainingOrRun, Weights, find_weights, writable
 from netspec.cli.output import count, print_json, table
 from netspec.errors import InputError, format_digits
@@ -20,20 +20,17 @@ if TYPE_CHECKING:
 
     from netspec.tools.inference.explain import ColumnImportances, Explanation, ImageExplanation
 
-app = command_app()
+app = CommandApp()
 MAX_PARTS = 50
 """Number of parts of a sample that are printed; --json has all."""
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec explain runs/flowers --input rose.jpg --output why.png",
-        "netspec explain runs/flowers --input rose.jpg --output why.png --class tulip",
-        "netspec explain runs/reviews --input review.txt",
-        "netspec explain runs/adult --input new.csv --row 3",
-        "netspec explain runs/adult",
-    ),
+@app.with_examples(
+    "netspec explain runs/flowers --input rose.jpg --output why.png",
+    "netspec explain runs/flowers --input rose.jpg --output why.png --class tulip",
+    "netspec explain runs/reviews --input review.txt",
+    "netspec explain runs/adult --input new.csv --row 3",
+    "netspec explain runs/adult",
 )
 def explain(
     spec: TrainingOrRun,

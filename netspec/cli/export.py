@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import (
     BatchOrOpen,
     Form,
@@ -29,19 +29,16 @@ if TYPE_CHECKING:
     from netspec.exchange.numeric_diff import Gap
     from netspec.tools.exporting.export import ExportResult
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec export runs/lenet_mnist --output deployed/",
-        "netspec export runs/lenet_mnist --output model.onnx",
-        "netspec export net.yaml --weights weights.h5 --output model.onnx",
-        "netspec export runs/lenet_mnist --output model.onnx --without-preprocessing",
-        "netspec export runs/lenet_mnist --output model.keras",
-        "netspec export net.yaml --weights weights.h5 --output model.onnx --form training",
-    ),
+@app.with_examples(
+    "netspec export runs/lenet_mnist --output deployed/",
+    "netspec export runs/lenet_mnist --output model.onnx",
+    "netspec export net.yaml --weights weights.h5 --output model.onnx",
+    "netspec export runs/lenet_mnist --output model.onnx --without-preprocessing",
+    "netspec export runs/lenet_mnist --output model.keras",
+    "netspec export net.yaml --weights weights.h5 --output model.onnx --form training",
 )
 def export(
     spec: SpecOrRun,

@@ -7,23 +7,20 @@ from typing import Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Json, Threads, TrainingOrRun, Weights, find_weights
 from netspec.cli.output import print_json
 from netspec.errors import InputError
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec generate char_lstm --prompt 'ROMEO:'",
-        "netspec generate char_lstm --prompt 'ROMEO:' --tokens 500 --temperature 0.8 --top-k 40 --seed 7",
-        "netspec generate char_lstm --prompt 'ROMEO:' --tokens 40 --beams 5",
-        "netspec generate seq2seq --prompt '3 May 2019' --beams 2",
-        "cat prompt.txt | netspec generate char_lstm --prompt - --json",
-    ),
+@app.with_examples(
+    "netspec generate char_lstm --prompt 'ROMEO:'",
+    "netspec generate char_lstm --prompt 'ROMEO:' --tokens 500 --temperature 0.8 --top-k 40 --seed 7",
+    "netspec generate char_lstm --prompt 'ROMEO:' --tokens 40 --beams 5",
+    "netspec generate seq2seq --prompt '3 May 2019' --beams 2",
+    "cat prompt.txt | netspec generate char_lstm --prompt - --json",
 )
 def generate(
     spec: TrainingOrRun,

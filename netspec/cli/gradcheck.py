@@ -7,21 +7,18 @@ from typing import Annotated
 import typer
 
 from netspec.cli import DONE, FAILED
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Json, Overrides, Spec, Threads
 from netspec.cli.output import print_json, table
 from netspec.errors import counted
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec gradcheck net.yaml",
-        "netspec gradcheck train.yaml --batch-size 8 --elements 10",
-        "netspec gradcheck train.yaml --weights runs/lenet/best.h5 --json",
-    ),
+@app.with_examples(
+    "netspec gradcheck net.yaml",
+    "netspec gradcheck train.yaml --batch-size 8 --elements 10",
+    "netspec gradcheck train.yaml --weights runs/lenet/best.h5 --json",
 )
 def gradcheck(
     spec: Spec,

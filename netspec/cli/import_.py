@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Json, Shapes, Values, shapes_of, values_of
 from netspec.cli.output import count, print_json
 from netspec.errors import InputError, Problem, command
@@ -14,7 +14,7 @@ from netspec.errors import InputError, Problem, command
 if TYPE_CHECKING:
     from netspec.tools.import_model import ImportResult
 
-app = command_app()
+app = CommandApp()
 Renames: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--map", metavar="OLD=NEW", help="Rename arrays of FILE to those of --net; repeatable."),
@@ -31,15 +31,12 @@ DropHead: TypeAlias = Annotated[
 ]
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec import model.onnx --output my_net",
-        "netspec import model.onnx --output my_net --shape data=3,224,224",
-        "netspec import other.h5 --net net.yaml --output my_net",
-        "netspec import deploy.prototxt --weights net.caffemodel --output my_net",
-        "netspec import runs/lenet_mnist --output features --drop-head 1",
-    ),
+@app.with_examples(
+    "netspec import model.onnx --output my_net",
+    "netspec import model.onnx --output my_net --shape data=3,224,224",
+    "netspec import other.h5 --net net.yaml --output my_net",
+    "netspec import deploy.prototxt --weights net.caffemodel --output my_net",
+    "netspec import runs/lenet_mnist --output features --drop-head 1",
 )
 def import_file(
     file: Annotated[

@@ -6,24 +6,21 @@ from typing import Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Json
 from netspec.cli.output import print_json
 from netspec.errors import command
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec init photos/",
-        "netspec init table.csv --target price --output houses",
-        "netspec init reviews/ --task text",
-        "netspec init novel.txt",
-        "netspec init demand.csv --target demand --task forecast",
-        "netspec init photos/ --trunk lenet_mnist",
-    ),
+@app.with_examples(
+    "netspec init photos/",
+    "netspec init table.csv --target price --output houses",
+    "netspec init reviews/ --task text",
+    "netspec init novel.txt",
+    "netspec init demand.csv --target demand --task forecast",
+    "netspec init photos/ --trunk lenet_mnist",
 )
 def init(
     data: Annotated[str, typer.Argument(metavar="DATA", help="Read this folder, list of files, text or table.")],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Autotune, Json, Overrides, Spec, WorkersPerHost
 from netspec.cli.output import STATES, count, print_json, scaled, size, table
 from netspec.errors import counted, listing
@@ -21,18 +21,15 @@ if TYPE_CHECKING:
     from netspec.tools.planning.plan import Costs, KernelUse, Plan, WorkerPlan
     from netspec.tools.planning.worker_plan import StageCost, WorkerMemory, WorkerTraffic
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec plan train.yaml",
-        "netspec plan train.yaml --kernels",
-        "netspec plan train.yaml --largest-batch",
-        "netspec plan train.yaml --workers 8",
-        "netspec plan train.yaml --device h200 train.precision=bfloat16",
-    ),
+@app.with_examples(
+    "netspec plan train.yaml",
+    "netspec plan train.yaml --kernels",
+    "netspec plan train.yaml --largest-batch",
+    "netspec plan train.yaml --workers 8",
+    "netspec plan train.yaml --device h200 train.precision=bfloat16",
 )
 def plan(
     spec: Spec,

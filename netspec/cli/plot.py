@@ -9,24 +9,21 @@ from typing import Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import CHART_SUFFIXES, Json, files_and_overrides, writable
 from netspec.cli.output import print_json
 from netspec.errors import InputError, did_you_mean
 
-app = command_app()
+app = CommandApp()
 MAX_WIDTH = 100
 """Maximum width of a chart, in characters; used if the output is not a terminal."""
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec plot train.yaml --schedule",
-        "netspec plot train.yaml solver.learning_rate=0.1 --schedule --output rate.svg",
-        "netspec plot runs/lenet_mnist --log",
-        "netspec plot runs/a runs/b --x time --metric accuracy --output compared.png",
-    ),
+@app.with_examples(
+    "netspec plot train.yaml --schedule",
+    "netspec plot train.yaml solver.learning_rate=0.1 --schedule --output rate.svg",
+    "netspec plot runs/lenet_mnist --log",
+    "netspec plot runs/a runs/b --x time --metric accuracy --output compared.png",
 )
 def plot(
     words: Annotated[

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netspec.cli import DONE, FAILED
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import (
     Autotune,
     Device,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from netspec.tools.inference.predict import PredictionStream
     from netspec.tools.inference.prediction_files import AnsweredBatch
 
-app = command_app()
+app = CommandApp()
 REDRAW_EVERY = 0.5
 """Seconds between two updates of the progress."""
 BOX_DIGITS = {"score": 3, "x1": 1, "y1": 1, "x2": 1, "y2": 1}
@@ -45,14 +45,11 @@ MAX_LENGTH = 80
 """Number of characters of a text that a table shows; --json and --output have all."""
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec predict runs/lenet_mnist --input digit.png",
-        "netspec predict runs/flowers --input 'photos/*.jpg' --top 3 --output answers.csv",
-        "cat rows.csv | netspec predict runs/adult --input - --output answers.jsonl",
-        "netspec predict model.onnx --input images.npz --output logits.npz",
-    ),
+@app.with_examples(
+    "netspec predict runs/lenet_mnist --input digit.png",
+    "netspec predict runs/flowers --input 'photos/*.jpg' --top 3 --output answers.csv",
+    "cat rows.csv | netspec predict runs/adult --input - --output answers.jsonl",
+    "netspec predict model.onnx --input images.npz --output logits.npz",
 )
 def predict(
     spec: ModelFile,

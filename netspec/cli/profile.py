@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli import DONE
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, check_batch, writable
 from netspec.cli.output import count, print_json, table
 from netspec.cli.workers import start, to_start
@@ -25,16 +25,13 @@ LEAST = 0.0005
 SLOW_DATA = 0.1
 """Share of a step spent on getting its batches from which on a hint is printed."""
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec profile train.yaml",
-        "netspec profile runs/lenet_mnist --steps 3 --output lenet.json.gz",
-        "netspec profile train.yaml --workers 2",
-    ),
+@app.with_examples(
+    "netspec profile train.yaml",
+    "netspec profile runs/lenet_mnist --steps 3 --output lenet.json.gz",
+    "netspec profile train.yaml --workers 2",
 )
 def profile(
     spec: TrainingOrRun,

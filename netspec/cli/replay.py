@@ -7,20 +7,17 @@ from typing import Annotated
 import typer
 
 from netspec.cli import DONE, FAILED
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Json, Threads
 from netspec.cli.output import count, print_json
 from netspec.errors import counted
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec replay runs/lenet/capsule-00000012.h5",
-        "netspec replay runs/lenet/capsule-00000012.h5 --device reference --json",
-    ),
+@app.with_examples(
+    "netspec replay runs/lenet/capsule-00000012.h5",
+    "netspec replay runs/lenet/capsule-00000012.h5 --device reference --json",
 )
 def replay(
     capsule: Annotated[

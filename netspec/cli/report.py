@@ -8,20 +8,17 @@ from typing import Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Threads, writable
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec report runs/lenet_mnist",
-        "netspec report runs/lenet_mnist --split validation --output lenet.html",
-        "netspec report runs/lenet_mnist --log-only",
-        "netspec report runs/lenet_mnist-search",
-    ),
+@app.with_examples(
+    "netspec report runs/lenet_mnist",
+    "netspec report runs/lenet_mnist --split validation --output lenet.html",
+    "netspec report runs/lenet_mnist --log-only",
+    "netspec report runs/lenet_mnist-search",
 )
 def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Read this run directory or search.")],

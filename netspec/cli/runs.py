@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.fitted_table import FittedColumn, print_fitted
 from netspec.cli.options import Json
 from netspec.cli.output import count, print_json
@@ -19,17 +19,14 @@ if TYPE_CHECKING:
 
     from netspec.tools.comparing.runs import RunSummary
 
-app = command_app()
+app = CommandApp()
 LONG = 24
 """Characters of a setting, such as a path, above which its column is the last."""
 MAX_TEXT = 60
 """Characters of the text of a list or mapping that the table shows."""
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples("netspec runs", "netspec runs experiments --sort best --reverse", "netspec runs --csv > runs.csv"),
-)
+@app.with_examples("netspec runs", "netspec runs experiments --sort best --reverse", "netspec runs --csv > runs.csv")
 def runs(
     folder: Annotated[
         str, typer.Argument(metavar="[DIR]", help="Search this folder and all below it [default: runs].")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Json, Overrides, Spec, Threads, WorkersPerHost, writable
 from netspec.cli.output import count, print_json, size, table
 from netspec.errors import InputError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from netspec.distributed.cost_model.strategies import StepPrediction
     from netspec.tools.planning.scale import ScalingReport
 
-app = command_app()
+app = CommandApp()
 WorkerCounts: TypeAlias = Annotated[
     str | None, typer.Option(metavar="N|A..B|A,B,…", help="Predict for these worker counts [default: 1..64].")
 ]
@@ -44,13 +44,10 @@ MicroBatches: TypeAlias = Annotated[
 EXPECTED_WORKERS = "a number, 8..4096 or 1,2,4"
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec scale train.yaml --workers 8..4096 --network ib-hdr --batch-size 32/worker",
-        "netspec scale train.yaml --network ethernet-25g --workers-per-host 4 --output scale.svg",
-        "netspec scale net.yaml --step-time 120ms --batch-size 8192 --network alpha=5us,beta=0.2ns",
-    ),
+@app.with_examples(
+    "netspec scale train.yaml --workers 8..4096 --network ib-hdr --batch-size 32/worker",
+    "netspec scale train.yaml --network ethernet-25g --workers-per-host 4 --output scale.svg",
+    "netspec scale net.yaml --step-time 120ms --batch-size 8192 --network alpha=5us,beta=0.2ns",
 )
 def scale(
     spec: Spec,

@@ -7,20 +7,17 @@ from typing import Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.output import print_json
 from netspec.errors import InputError
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec schema > netspec.schema.json",
-        "netspec schema train > train.schema.json",
-        "netspec schema --docs reference",
-    ),
+@app.with_examples(
+    "netspec schema > netspec.schema.json",
+    "netspec schema train > train.schema.json",
+    "netspec schema --docs reference",
 )
 def schema(
     kind: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli import DONE, INTERRUPTED
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.fitted_table import FittedColumn, print_fitted
 from netspec.cli.options import Device, Json, Overrides
 from netspec.cli.output import print_json
@@ -22,20 +22,17 @@ if TYPE_CHECKING:
     from netspec.tools.init import InitResult
     from netspec.tools.search import SearchResult, Trial
 
-app = command_app()
+app = CommandApp()
 SHOWN = 10
 """Trials in the table, the best first."""
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec search train.yaml",
-        "netspec search train.yaml --trials 50 --minutes 30 --jobs 2",
-        "netspec search train.yaml --resume --trials 100",
-        "netspec search photos/ --auto --minutes 10",
-        "netspec search table.csv --auto --target price",
-    ),
+@app.with_examples(
+    "netspec search train.yaml",
+    "netspec search train.yaml --trials 50 --minutes 30 --jobs 2",
+    "netspec search train.yaml --resume --trials 100",
+    "netspec search photos/ --auto --minutes 10",
+    "netspec search table.csv --auto --target price",
 )
 def search(
     spec: Annotated[

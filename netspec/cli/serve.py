@@ -7,20 +7,17 @@ from typing import Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Autotune, Device, ModelFile, Overrides, Threads, Weights, find_weights
 
-app = command_app()
+app = CommandApp()
 MEGABYTE = 2**20
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec serve runs/lenet_mnist",
-        "netspec serve runs/adult --port 8080 --max-batch 64 --max-delay 5",
-        "netspec serve model.onnx --host 0.0.0.0 --name classifier",
-    ),
+@app.with_examples(
+    "netspec serve runs/lenet_mnist",
+    "netspec serve runs/adult --port 8080 --max-batch 64 --max-delay 5",
+    "netspec serve model.onnx --host 0.0.0.0 --name classifier",
 )
 def serve(
     spec: ModelFile,

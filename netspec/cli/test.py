@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, Weights, find_weights
 from netspec.cli.output import count, print_json, table
 from netspec.errors import InputError, format_digits
@@ -17,17 +17,14 @@ from netspec.errors import InputError, format_digits
 if TYPE_CHECKING:
     from netspec.layers.losses_and_metrics import TableRow
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec test runs/lenet_mnist",
-        "netspec test runs/lenet_mnist --split validation",
-        "netspec test runs/lenet_mnist --report --output results",
-        "netspec test train.yaml --weights weights.h5 data.test.batch_size=500 --json",
-    ),
+@app.with_examples(
+    "netspec test runs/lenet_mnist",
+    "netspec test runs/lenet_mnist --split validation",
+    "netspec test runs/lenet_mnist --report --output results",
+    "netspec test train.yaml --weights weights.h5 data.test.batch_size=500 --json",
 )
 def evaluate(
     spec: TrainingOrRun,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli import DONE
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Autotune, Device, Json, Overrides, Spec, Threads, check_batch
 from netspec.cli.output import count, print_json, scaled, size, table
 from netspec.cli.workers import start, to_start
@@ -19,17 +19,14 @@ if TYPE_CHECKING:
     from netspec.tools.measuring.overlap import Overlap
     from netspec.tools.measuring.timing import Cost, NodeTime, Timing
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec time train.yaml",
-        "netspec time net.yaml --batch-size 32 --inference",
-        "netspec time train.yaml --nodes --steps 50",
-        "netspec time train.yaml --workers 2",
-    ),
+@app.with_examples(
+    "netspec time train.yaml",
+    "netspec time net.yaml --batch-size 32 --inference",
+    "netspec time train.yaml --nodes --steps 50",
+    "netspec time train.yaml --workers 2",
 )
 def time(
     spec: Spec,

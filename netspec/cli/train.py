@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli import DONE, INTERRUPTED
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Overrides, Threads, Training
 from netspec.cli.output import count, print_json_line, size
 from netspec.cli.workers import start, to_start
@@ -20,21 +20,18 @@ if TYPE_CHECKING:
     from netspec.tools.checking.dry_run import DryRun
     from netspec.training.run import Interrupted, Run
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    cls=Plain,
-    epilog=examples(
-        "netspec train train.yaml",
-        "netspec train train.yaml solver.learning_rate=0.1 train.max_epochs=2 --run-dir runs/fast",
-        "netspec train runs/fast --resume",
-        "netspec train train.yaml --run-dir runs/long --resume auto",
-        "netspec train train.yaml --workers 4",
-        "netspec train train.yaml --workers 64 --dry-run",
-        "netspec train train.yaml --find-lr --output rates.png",
-        "netspec train train.yaml --overfit 16",
-    ),
+@app.with_examples(
+    "netspec train train.yaml",
+    "netspec train train.yaml solver.learning_rate=0.1 train.max_epochs=2 --run-dir runs/fast",
+    "netspec train runs/fast --resume",
+    "netspec train train.yaml --run-dir runs/long --resume auto",
+    "netspec train train.yaml --workers 4",
+    "netspec train train.yaml --workers 64 --dry-run",
+    "netspec train train.yaml --find-lr --output rates.png",
+    "netspec train train.yaml --overfit 16",
 )
 def train(
     spec: Training,

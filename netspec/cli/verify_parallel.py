@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli import DONE, FAILED
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Json, Overrides, Training
 from netspec.cli.output import print_json, table
 
 if TYPE_CHECKING:
     from netspec.tools.reproducibility.verify_parallel import VerifiedRun
 
-app = command_app()
+app = CommandApp()
 
 
-@app.command(
-    "verify-parallel",
-    cls=Plain,
-    epilog=examples("netspec verify-parallel train.yaml --workers 4", "netspec verify-parallel train.yaml --steps 50"),
-)
+@app.with_examples("netspec verify-parallel train.yaml --workers 4", "netspec verify-parallel train.yaml --steps 50")
 def verify_parallel(
     spec: Training,
     overrides: Overrides = None,

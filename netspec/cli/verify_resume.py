@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli import DONE, FAILED
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Json, Overrides, Training
 from netspec.cli.output import print_json, table
 from netspec.errors import and_more, counted
@@ -15,19 +15,15 @@ from netspec.errors import and_more, counted
 if TYPE_CHECKING:
     from netspec.tools.reproducibility.verify_resume import Kill, ResumeCheck
 
-app = command_app()
+app = CommandApp()
 MAX_LISTED = 10
 """Number of differences that are listed; the others are counted."""
 
 
-@app.command(
-    "verify-resume",
-    cls=Plain,
-    epilog=examples(
-        "netspec verify-resume train.yaml",
-        "netspec verify-resume train.yaml --steps 200 --kills 20 train.test_every=25",
-        "netspec verify-resume train.yaml --workers 2",
-    ),
+@app.with_examples(
+    "netspec verify-resume train.yaml",
+    "netspec verify-resume train.yaml --steps 200 --kills 20 train.test_every=25",
+    "netspec verify-resume train.yaml --workers 2",
 )
 def verify_resume(
     spec: Training,

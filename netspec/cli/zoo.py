@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from netspec.cli import DONE, FAILED
-from netspec.cli.app import Plain, command_app, examples
+from netspec.cli.app import CommandApp
 from netspec.cli.options import Json, Overrides
 from netspec.cli.output import count, print_json, scaled, size, table
 from netspec.errors import command, counted
@@ -16,8 +16,11 @@ from netspec.errors import command, counted
 if TYPE_CHECKING:
     from netspec.tools.zoo import ZooModel
 
-app = command_app("List, show, copy and verify the models that netspec ships.")
-app.info.epilog = examples("netspec zoo list", "netspec zoo copy lenet_mnist my_lenet")
+app = CommandApp(
+    "List, show, copy and verify the models that netspec ships.",
+    "netspec zoo list",
+    "netspec zoo copy lenet_mnist my_lenet",
+)
 
 Model: TypeAlias = Annotated[
     str, typer.Argument(metavar="MODEL", help="Select a model of `netspec zoo list`, or a folder with a copy.")
@@ -25,7 +28,7 @@ Model: TypeAlias = Annotated[
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a model that `netspec zoo list` lists.")]
 
 
-@app.command("list", cls=Plain, epilog=examples("netspec zoo list", "netspec zoo list --json"))
+@app.with_examples("netspec zoo list", "netspec zoo list --json", name="list")
 def list_(as_json: Json = False) -> None:
     """List the models that netspec ships: tasks, sizes, results and minimum times.
 
@@ -58,7 +61,7 @@ def _main_result(model: ZooModel) -> str:
     return f"{result.metric} {result.value:g}" if result is not None else "not trained"
 
 
-@app.command("show", cls=Plain, epilog=examples("netspec zoo show lenet_mnist"))
+@app.with_examples("netspec zoo show lenet_mnist", name="show")
 def show(name: Model, as_json: Json = False) -> None:
     """Show the card, the files and the size of a model."""
     from netspec.schema.bundled import is_in_zoo
@@ -95,7 +98,7 @@ def show(name: Model, as_json: Json = False) -> None:
         )
 
 
-@app.command("copy", cls=Plain, epilog=examples("netspec zoo copy lenet_mnist my_lenet"))
+@app.with_examples("netspec zoo copy lenet_mnist my_lenet", name="copy")
 def copy(
     name: Name,
     folder: Annotated[str, typer.Argument(metavar="DIR", help="Create this folder; it must be new or empty.")],
@@ -112,10 +115,8 @@ def copy(
         print("  " + command("train", target / "train.yaml"))
 
 
-@app.command(
-    "verify",
-    cls=Plain,
-    epilog=examples("netspec zoo verify", "netspec zoo verify lenet_mnist", "netspec zoo verify my_lenet --json"),
+@app.with_examples(
+    "netspec zoo verify", "netspec zoo verify lenet_mnist", "netspec zoo verify my_lenet --json", name="verify"
 )
 def verify(
     name: Annotated[
