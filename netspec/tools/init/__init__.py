@@ -159,10 +159,11 @@ def _files(
     from netspec.tools.init.boxes import box_files, box_parts
     from netspec.tools.init.language_model import is_running_text, language_files
     from netspec.tools.init.masks import mask_files, mask_folders
+    from netspec.tools.init.project import Project
     from netspec.tools.init.search_space import SearchSpace
     from netspec.tools.init.tables import table_files
 
-    space = SearchSpace(searched=search)
+    project = Project(path, folder, net, SearchSpace(searched=search))
     root = training_folder(path) if path.is_dir() else path
     has_media = task not in ("text", "language_model")
     image_lists, sound_lists = (_lists(path, root, kind, target, task) for kind in (IMAGES, SOUNDS))
@@ -170,28 +171,28 @@ def _files(
     if trunk is not None and not has_images:
         raise InputError("--trunk needs images", expected="a folder of images for each class", got=str(path))
     if path.is_file() and image_lists:
-        return images.image_files(path, folder, net, space, trunk, image_lists)
+        return images.image_files(project, trunk, image_lists)
     if path.is_file() and sound_lists:
-        return sounds.sound_files(path, folder, net, space, sound_lists)
+        return sounds.sound_files(project, sound_lists)
     if path.is_file() and not is_running_text(path, target, task):
-        return table_files(path, folder, net, target, task, space)
+        return table_files(project, target, task)
     if target is not None:
         kind = "the folder" if path.is_dir() else "the text"
         raise InputError("--target names a column of a table", expected="a table", got=f"{kind} {path}")
     if task == "language_model" or path.is_file():
-        return language_files(path, folder, net, space)
+        return language_files(project)
     if has_media and trunk is None and (folders := mask_folders(path)) is not None:
-        return mask_files(path, folder, net, folders, space)
+        return mask_files(project, folders)
     if has_media and trunk is None and (parts := box_parts(path)) is not None:
-        return box_files(path, folder, net, parts, space)
+        return box_files(project, parts)
     if has_images:
-        return images.image_files(path, folder, net, space, trunk, image_lists)
+        return images.image_files(project, trunk, image_lists)
     if has_media and (sound_lists or has_class_files(root, SOUNDS)):
-        return sounds.sound_files(path, folder, net, space, sound_lists)
+        return sounds.sound_files(project, sound_lists)
     if has_class_files(root, TEXTS):
-        return texts.text_files(path, folder, net, space)
+        return texts.text_files(project)
     if task is None and has_files(path, TEXTS) and not any(has_files(path, kind) for kind in (IMAGES, SOUNDS)):
-        return language_files(path, folder, net, space)
+        return language_files(project)
     raise _unknown_data(path)
 
 

@@ -20,18 +20,14 @@ from netspec.tools.init.files import (
     NORMALIZATION,
     Files,
     comment,
-    data_location,
     document,
+    entries,
     entry,
     hold_out,
     items,
-    name_of,
-    net_head,
-    relative,
-    train_head,
 )
 from netspec.tools.init.images import ImageSample, open_sample
-from netspec.tools.init.search_space import SearchSpace
+from netspec.tools.init.project import Project
 
 HEAD = 2**16
 """Number of bytes of a JSON file in which COCO's annotations are recognized."""
@@ -232,11 +228,9 @@ def survey(path: Path, parts: dict[str, dict[str, Any]]) -> BoxSurvey:
     return BoxSurvey(parts, counts, sides, len(train), max(most, 1), crowds, damaged, sample)
 
 
-def box_files(
-    path: Path, folder: Path, net: str, parts: dict[str, dict[str, Any]], space: SearchSpace
-) -> Files:  # fmt: skip
+def box_files(project: Project, parts: dict[str, dict[str, Any]]) -> Files:
     """Return the files for a folder of images with boxes."""
-    boxes = survey(path, parts)
+    boxes = survey(project.data, parts)
     files = Files("object detection", "", "")
     low, middle, high = (np.quantile(boxes.sides, share) for share in (0.1, 0.5, 0.9))
     rows, columns = (side // boxes.stride for side in boxes.size)
@@ -252,17 +246,17 @@ def box_files(
         files.warnings.append(
             f"{counted(len(boxes.damaged), 'image')} with damaged annotations are left out: {listing(boxes.damaged, 3)}"
         )
-    files.net = _net(name_of(path, folder), boxes, space)
-    files.train = _train(path, folder, net, boxes, space)
+    files.net = _net(project, boxes)
+    files.train = _train(project, boxes)
     return files
 
 
-def _net(name: str, boxes: BoxSurvey, space: SearchSpace) -> str:
+def _net(project: Project, boxes: BoxSurvey) -> str:
     inputs = ["boxes", "labels", *(["crowd"] if boxes.crowds else [])]
     channels = 1 if boxes.sample.gray else 3
-    widths = space.scaled_widths(WIDTHS, "channels at half the resolution")
+    widths = project.space.scaled_widths(WIDTHS, "channels at half the resolution")
     lines = [
-        *net_head(f"A small anchor-free detector of {len(boxes.counts)} kinds of objects.", name, space.net_lines()),
+        *project.net_head(f"A small anchor-free detector of {len(boxes.counts)} kinds of objects."),
         *entry("image", {"shape": [channels, *boxes.size]}, "channels, height, width", 2),
         *entry("boxes", {"shape": [boxes.most, 4]}, "the largest number of boxes in an image; others are padded", 2),
         *entry("labels", {"shape": [boxes.most], "dtype": "int32"}, "", 2),
@@ -304,8 +298,8 @@ def _convolution(filters: int | str, source: str | None = None, **fields: int) -
     return [(conv, ""), (NORMALIZATION, ""), ({"type": "ReLU"}, "")]
 
 
-def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey, space: SearchSpace) -> str:
-    root = relative(path, folder)
+def _train(project: Project, boxes: BoxSurvey) -> str:
+    path, space = project.data, project.space
     height, width = boxes.size
     same = set(boxes.sample.sizes) == {boxes.size}
     resize = {"type": "Resizing", "height": height, "width": width, "pad_to_aspect_ratio": True}
@@ -321,31 +315,29 @@ def _train(path: Path, folder: Path, net: str, boxes: BoxSurvey, space: SearchSp
     scale: list[tuple[dict[str, Any], str]] = [({"type": "Rescaling", "scale": 1 / 255}, "pixels are 0 to 255")]
 
     def source(fields: dict[str, Any]) -> dict[str, Any]:
-        described = {"source": "detection_folder", "path": root, **fields}
-        described |= {name: relative(path / fields[name], folder) for name in ("path", "annotations") if name in fields}
+        described = {"source": "detection_folder", "path": project.path_of(path), **fields}
+        described |= {name: project.path_of(path / fields[name]) for name in ("path", "annotations") if name in fields}
         described |= {"classes": list(boxes.counts), "max_boxes": boxes.most}
         described |= {"channels": 1} if boxes.sample.gray else {}
         return described | ({"on_error": "skip"} if boxes.damaged else {})
 
     reasons = {"classes": "labels 0, 1, … in this order", "max_boxes": "as in the net"}
     batch = 32 if boxes.images > 1_000 else 16
-    lines = train_head(net, f"on the images with boxes in {data_location(path, folder)}")
+    lines = project.train_head(f"on the images with boxes in {project.location}")
     missing = [part for part in PARTS if part not in boxes.parts]
     train, share = boxes.parts["train"], dict[str, Any]()
     if missing:
         share, why = hold_out(boxes.images, parts=missing)
         share |= {"of": train["split"]} if "split" in train else {}
         train = {key: value for key, value in train.items() if key != "split"}
-    for key, value in source(train).items():
-        lines += entry(key, value, reasons.get(key, ""), 4)
+    lines += entries(source(train), 4, reasons)
     if share:
         lines += entry("split", share, why, 4)
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4), "    transforms:"]
     lines += items([*prepare, *augment, *scale], 6)
     for part in PARTS:
         if part in boxes.parts:
-            lines.append(f"  {part}:")
-            lines += [line for key, value in source(boxes.parts[part]).items() for line in entry(key, value, "", 4)]
+            lines += [f"  {part}:", *entries(source(boxes.parts[part]), 4)]
             lines += entry("batch_size", 50, "", 4)
             lines += entry("transforms", [step for step, _ in [*prepare, *scale]], "", 4)
     trained = round(boxes.images * (1 - sum(share.get(part, 0) for part in missing)))

@@ -188,29 +188,6 @@ def stored_parts(path: Path, lists: Mapping[str, Path] = NO_LISTS) -> dict[str, 
     return {part: {"path": folder} for part, folder in folders.items() if folder is not None}
 
 
-def stored_splits(
-    path: Path,
-    folder: Path,
-    source: str,
-    fields: Sequence[tuple[str, Any, str]],
-    batch: int,
-    transforms: Sequence[Mapping[str, Any]],
-    lists: Mapping[str, Path] = NO_LISTS,
-) -> list[str]:
-    """Return the entries of `data` for the stored parts, with the fields of the training split.
-
-    `folder` is that of the training file, and `transforms` are those without the random ones.
-    """
-    lines: list[str] = []
-    for part, paths in stored_parts(path, lists).items():
-        located = {key: relative(value, folder) for key, value in paths.items()}
-        located |= {key: value for key, value, _ in fields if key not in located}
-        lines += [f"  {part}:", f"    source: {source}"]
-        lines += [line for key, value in located.items() for line in entry(key, value, "", 4)]
-        lines += [*entry("batch_size", batch, "", 4), *entry("transforms", list(transforms), "", 4)]
-    return lines
-
-
 def split_entry(path: Path, samples: int, *, stratify: str | None = None, files: ClassFiles | None = None) -> list[str]:
     """Return the field `split` of N training samples: it holds out the parts that are not stored.
 

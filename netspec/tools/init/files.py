@@ -121,6 +121,17 @@ def entry(key: str, value: Any, why: str = "", indent: int = 0) -> list[str]:
     return [*comment(why, indent), line]
 
 
+def entries(fields: Mapping[str, Any], indent: int, reasons: Mapping[str, str] | None = None) -> list[str]:
+    """Return a line for each of the fields, each with its reason if there is one."""
+    reasons = reasons or {}
+    return [line for key, value in fields.items() for line in entry(key, value, reasons.get(key, ""), indent)]
+
+
+def explained_entries(fields: Iterable[tuple[str, Any, str]], indent: int) -> list[str]:
+    """Return a line for each key with its value and reason."""
+    return [line for key, value, why in fields for line in entry(key, value, why, indent)]
+
+
 def items(values: Iterable[tuple[Mapping[str, Any], str]], indent: int) -> list[str]:
     """Return the items of a list, each with the reason for it."""
     lines: list[str] = []
@@ -138,36 +149,9 @@ def document(lines: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def net_head(description: str, name: str, variables: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a net file up to its inputs."""
-    return [*comment(description), "netspec: 1", f"name: {name}", *variables, "inputs:"]
-
-
-def train_head(net: str, purpose: str, variables: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a training file up to the training data; `purpose` completes a comment."""
-    head = [*comment(f"Trains the net in {net} {purpose}."), "netspec: 1", f"net: {net}"]
-    return [*head, *variables, "data:", "  train:"]
-
-
-def data_location(path: Path, folder: Path) -> str:
-    """Return the path of the data for a comment in a file in `folder`."""
-    written = relative(path, folder)
-    return "this folder" if written == "." else written
-
-
 def relative(path: Path, folder: Path) -> str:
     """Return the path of the data as a file in `folder` names it."""
     return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
-
-
-def name_of(data: Path, folder: Path) -> str:
-    """Return a name for the net and its runs: that of the data or, if its files are elsewhere, of their folder."""
-    path = data.resolve()
-    if folder.resolve() not in (path, path.parent):
-        path = folder.resolve()
-    stem = path.stem if path.is_file() else path.name
-    cleaned = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in stem).strip("_")
-    return cleaned if cleaned and cleaned[0].isalpha() else f"net_{cleaned}".rstrip("_")
 
 
 def nine_of_ten(values: Iterable[Number]) -> Number:

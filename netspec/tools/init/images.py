@@ -19,7 +19,6 @@ from netspec.tools.init.class_folders import (
     class_files,
     rare_class_warnings,
     split_entry,
-    stored_splits,
     training_folder,
 )
 from netspec.tools.init.convolutions import convolution_stages
@@ -28,18 +27,17 @@ from netspec.tools.init.files import (
     Files,
     class_losses,
     comment,
-    data_location,
     document,
+    entries,
     entry,
+    explained_entries,
     items,
     most_epochs,
-    name_of,
-    net_head,
     patient_epochs,
-    train_head,
     training,
 )
 from netspec.tools.init.lists import listed_class_files
+from netspec.tools.init.project import Project
 from netspec.tools.init.search_space import DROPOUT, SearchSpace
 from netspec.tools.init.trunk import IMAGENET, SCALING, Trunk, head, trunk_in
 
@@ -142,13 +140,10 @@ def side_of(image_survey: ImageSurvey) -> int:
     return min((candidate for candidate in SIDES if candidate <= most), key=lambda candidate: abs(candidate - side))
 
 
-def image_files(
-    path: Path, folder: Path, net: str, space: SearchSpace, trunk_path: Path | None = None,
-    lists: Mapping[str, Path] = NO_LISTS,
-) -> Files:  # fmt: skip
+def image_files(project: Project, trunk_path: Path | None = None, lists: Mapping[str, Path] = NO_LISTS) -> Files:
     """Return the files for images in class folders or `lists`: for a net on a trunk, or for a small net of its own."""
-    image_survey = survey(path, lists)
-    trunk = None if trunk_path is None else trunk_in(trunk_path, folder)
+    image_survey = survey(project.data, lists)
+    trunk = None if trunk_path is None else trunk_in(trunk_path, project.folder)
     sizes = image_survey.sample.sizes
     side = side_of(image_survey)
     size = sizes[0] if len(set(sizes)) == 1 and max(sizes[0]) <= 96 else (side, side)
@@ -165,10 +160,10 @@ def image_files(
             files.warnings.append(
                 "the trunk does not say how its images were prepared; see `transforms` in the training file"
             )
-        files.net = _net_on_trunk(name_of(path, folder), folder, trunk, image_survey, space)
+        files.net = _net_on_trunk(project, trunk, image_survey)
     else:
-        files.net = _net(name_of(path, folder), size, channels, image_survey, space)
-    files.train = _train(path, folder, net, size, channels, image_survey, trunk, space)
+        files.net = _net(project, size, channels, image_survey)
+    files.train = _train(project, size, channels, image_survey, trunk)
     return files
 
 
@@ -202,9 +197,7 @@ def _head(side: int, space: SearchSpace) -> list[tuple[dict[str, Any], str]]:
     ]
 
 
-def _net(
-    name: str, size: tuple[int, int], channels: int, image_survey: ImageSurvey, space: SearchSpace
-) -> str:  # fmt: skip
+def _net(project: Project, size: tuple[int, int], channels: int, image_survey: ImageSurvey) -> str:
     blocks, side = 0, min(size)
     while side >= 8 and blocks < 4:
         blocks, side = blocks + 1, side // 2
@@ -213,10 +206,10 @@ def _net(
     widths = [min(32 * 2**number, widest) for number in range(blocks)]
     classes = len(image_survey.files.by_class)
     logits = {"name": "logits", "type": "Dense", "units": classes}
-    stages = convolution_stages(widths, blocks, 2, space)
-    layers = items([*_head(side, space), (logits, "one output for each class")], 2)
+    stages = convolution_stages(widths, blocks, 2, project.space)
+    layers = items([*_head(side, project.space), (logits, "one output for each class")], 2)
     return document([
-        *net_head(f"A small convolutional net for {classes} classes of images.", name, space.net_lines()),
+        *project.net_head(f"A small convolutional net for {classes} classes of images."),
         *entry("image", {"shape": [channels, *size]}, "channels, height, width", 2),
         *entry("label", {"shape": [], "dtype": "int32"}, "", 2),
         *stages,
@@ -225,19 +218,19 @@ def _net(
     ])  # fmt: skip
 
 
-def _net_on_trunk(name: str, folder: Path, trunk: Trunk, image_survey: ImageSurvey, space: SearchSpace) -> str:
+def _net_on_trunk(project: Project, trunk: Trunk, image_survey: ImageSurvey) -> str:
     classes = len(image_survey.files.by_class)
     layers = [({"type": "Permute", "dims": [2, 3, 1]}, "the trunk takes rows, columns, channels")] * trunk.channels_last
     layers.append(({"name": "trunk", "type": "trunk"}, "its weights: `init_from` in the training file"))
-    layers += head(trunk, classes, space.net_variable("dropout", 0.3, DROPOUT, "share of values set to 0"))
+    layers += head(trunk, classes, project.space.net_variable("dropout", 0.3, DROPOUT, "share of values set to 0"))
     lines = [
-        *net_head(f"A trained trunk with a new head for {classes} classes of images.", name, space.net_lines()),
+        *project.net_head(f"A trained trunk with a new head for {classes} classes of images."),
         *entry(
             "image", {"shape": [trunk.channels, *trunk.size]}, "channels, height, width: as the trunk needs them", 2
         ),
         *entry("label", {"shape": [], "dtype": "int32"}, "", 2),
         "blocks:",
-        *entry("trunk", trunk.block(folder), "the layers of the trained net, without its head", 2),
+        *entry("trunk", trunk.block(project.folder), "the layers of the trained net, without its head", 2),
         "layers:",
         *items(layers, 2),
         *class_losses(),
@@ -276,11 +269,10 @@ def _preparation(trunk: Trunk | None) -> list[tuple[dict[str, Any], str]]:
 
 
 def _train(
-    path: Path, folder: Path, net: str, size: tuple[int, int], channels: int, image_survey: ImageSurvey,
-    trunk: Trunk | None, space: SearchSpace,
-) -> str:  # fmt: skip
+    project: Project, size: tuple[int, int], channels: int, image_survey: ImageSurvey, trunk: Trunk | None
+) -> str:
     files, sample = image_survey.files, image_survey.sample
-    fields = files.location(folder)
+    fields = files.location(project.folder)
     same = set(sample.sizes) == {size}
     why = "that of all images; others are resized to it" if same else "larger is slower, and may be better"
     why = why if trunk is None else "those of the trunk"
@@ -293,26 +285,22 @@ def _train(
         fields.append(("channels", 3, conversion))
     fields += files.on_error_field(sample.unreadable)
     batch = 64 if files.total > 2_000 else 32
-    augmentation = _transforms(channels, size, space)
+    augmentation = _transforms(channels, size, project.space)
     lines = [
-        *train_head(net, f"on the images in {data_location(path, folder)}", space.train_lines()),
+        *project.train_head(f"on the images in {project.location}"),
         *entry("source", "image_folder", "", 4),
+        *explained_entries(fields, 4),
     ]
-    for key, value, why in fields:
-        lines += entry(key, value, why, 4)
-    lines += split_entry(path, files.total, stratify="label", files=files)
+    lines += split_entry(project.data, files.total, stratify="label", files=files)
     lines += [*entry("batch_size", batch, "", 4), *entry("shuffle", True, "", 4), "    transforms:"]
     preparation = _preparation(trunk)
     lines += items([*augmentation, *preparation], 6)
     steps = [step for step, _ in preparation]
-    lines += stored_splits(path, folder, "image_folder", fields, 100, steps, files.lists)
+    lines += project.stored_splits("image_folder", fields, 100, steps, files.lists)
     if trunk is not None:
         lines += ["", *comment("The weights of the trunk, which stay as they are: `freeze`. Only the head is trained.")]
-        lines += [
-            "init_from:",
-            *(line for key, value in trunk.init_from(folder).items() for line in entry(key, value, "", 2)),
-        ]
+        lines += ["init_from:", *entries(trunk.init_from(project.folder), 2)]
     patience = patient_epochs(files.total, batch, 6)
     monitor = "accuracy" if patience == 6 else "loss"
     epochs = most_epochs(files.total, patience)
-    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=patience, space=space)])
+    return document([*lines, *training(monitor=monitor, epochs=epochs, patience=patience, space=project.space)])

@@ -14,18 +14,14 @@ from netspec.errors import InputError, command, counted, install_command
 from netspec.tools.init.files import (
     Duplicates,
     Files,
-    data_location,
     document,
     entry,
     items,
     most_epochs,
-    name_of,
-    net_head,
     patient_epochs,
-    relative,
-    train_head,
     training,
 )
+from netspec.tools.init.project import Project
 from netspec.tools.init.search_space import DROPOUT, SearchSpace
 from netspec.tools.init.tables import TARGETS, delimited_names
 
@@ -102,8 +98,9 @@ def is_running_text(path: Path, target: str | None, task: str | None) -> bool:
     return not any(name.lower() in TARGETS for name in delimited_names(path))
 
 
-def language_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files:
+def language_files(project: Project) -> Files:
     """Return the files for running text. Raises `InputError` for text that is not UTF-8, or too short."""
+    path = project.data
     corpus = _read(path)
     length = _window(path, corpus)
     files = Files("language model", "", "", [
@@ -122,8 +119,8 @@ def language_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Fi
         files.warnings.append(
             f"the lines look like a table of {len(names)} columns: to predict one, name it with --target"
         )
-    files.net = _net(name_of(path, folder), corpus, length, space)
-    files.train = _train(path, corpus, folder, net, length, space)
+    files.net = _net(project, corpus, length)
+    files.train = _train(project, corpus, length)
     return files
 
 
@@ -213,14 +210,15 @@ def _transformer(corpus: Corpus, length: int, space: SearchSpace) -> tuple[list[
     ]
 
 
-def _net(name: str, corpus: Corpus, length: int, space: SearchSpace) -> str:
+def _net(project: Project, corpus: Corpus, length: int) -> str:
+    space = project.space
     blocks, layers = _transformer(corpus, length, space) if corpus.is_large else _recurrent(corpus, space)
     logits = {"name": "logits", "type": "Dense", "units": corpus.tokens}
     pair = ["logits", "target"]
     kind = "transformer" if corpus.is_large else "recurrent net"
     window = {"shape": [length], "dtype": "int32"}
     return document([
-        *net_head(f"A language model: a small {kind} that predicts the next token.", name, space.net_lines()),
+        *project.net_head(f"A language model: a small {kind} that predicts the next token."),
         *entry("text", window, "a window of tokens", 2),
         *entry("target", window, "the token after each of them", 2),
         *blocks,
@@ -231,14 +229,14 @@ def _net(name: str, corpus: Corpus, length: int, space: SearchSpace) -> str:
     ])  # fmt: skip
 
 
-def _train(path: Path, corpus: Corpus, folder: Path, net: str, length: int, space: SearchSpace) -> str:
+def _train(project: Project, corpus: Corpus, length: int) -> str:
     stride = length if corpus.is_large else length // 2
     windows = round((1 - 2 * HELD_OUT) * corpus.size / corpus.bytes_per_token / stride)
     share = f"{HELD_OUT:.0%}"
     lines = [
-        *train_head(net, f"on the text in {data_location(path, folder)}", space.train_lines()),
+        *project.train_head(f"on the text in {project.location}"),
         "    source: text",
-        *entry("path", relative(path, folder), "all .txt files below this folder" * path.is_dir(), 4),
+        *entry("path", project.path_of(project.data), "all .txt files below this folder" * project.data.is_dir(), 4),
         *entry("tokenizer", *corpus.tokenizer, 4),
         *entry("length", length, "tokens that the net reads at once", 4),
         *(entry("stride", stride, "windows overlap by half, so that more tokens have context", 4)
@@ -250,6 +248,7 @@ def _train(path: Path, corpus: Corpus, folder: Path, net: str, length: int, spac
     patience = patient_epochs(windows, BATCH, 3)
     epochs = most_epochs(windows, patience)
     rate = 0.001 if corpus.is_large else 0.003
-    return document(
-        [*lines, *training(monitor="loss", epochs=epochs, patience=patience, space=space, learning_rate=rate)]
-    )
+    return document([
+        *lines,
+        *training(monitor="loss", epochs=epochs, patience=patience, space=project.space, learning_rate=rate),
+    ])  # fmt: skip

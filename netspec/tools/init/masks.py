@@ -13,23 +13,19 @@ from typing import Any, NamedTuple
 from netspec.data.file_kinds import IMAGES, MASKS
 from netspec.data.readers.mask_pairs import listed_names
 from netspec.errors import InputError, counted, listing
-from netspec.tools.init.class_folders import files_below, has_files, split_entry, stored_splits, training_folder
+from netspec.tools.init.class_folders import files_below, has_files, split_entry, training_folder
 from netspec.tools.init.files import (
     NORMALIZATION,
     Files,
-    data_location,
     document,
     entry,
+    explained_entries,
     items,
-    name_of,
-    net_head,
     patient_epochs,
-    relative,
-    train_head,
     training,
 )
 from netspec.tools.init.images import MAX_BYTES, ImageSample
-from netspec.tools.init.search_space import SearchSpace
+from netspec.tools.init.project import Project
 
 IMAGE_FOLDERS, MASK_FOLDERS = ("images", "image", "imgs", "img", "JPEGImages"), ("masks", "mask", "SegmentationClass")
 """Names of the folders."""
@@ -170,7 +166,7 @@ def _open_sample(pairs: list[tuple[Path, Path]], result: MaskSurvey) -> None:
         result.pixels.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
 
-def mask_files(path: Path, folder: Path, net: str, folders: MaskFolders, space: SearchSpace) -> Files:
+def mask_files(project: Project, folders: MaskFolders) -> Files:
     """Return the files for a folder of images and masks."""
     mask_survey = survey(folders)
     sizes = mask_survey.sample.sizes
@@ -179,8 +175,8 @@ def mask_files(path: Path, folder: Path, net: str, folders: MaskFolders, space: 
     fits = same and max(sizes[0]) <= max(SIDES) and not any(length % 8 for length in sizes[0])
     size = sizes[0] if fits else (side, side)
     files = Files("semantic segmentation", "", "", *_findings(mask_survey))
-    files.net = _net(name_of(path, folder), size, mask_survey, space)
-    files.train = _train(path, folder, net, folders, size, mask_survey, space)
+    files.net = _net(project, size, mask_survey)
+    files.train = _train(project, folders, size, mask_survey)
     return files
 
 
@@ -210,16 +206,14 @@ def _findings(mask_survey: MaskSurvey) -> tuple[list[str], list[str]]:
     return findings, warnings
 
 
-def _net(name: str, size: tuple[int, int], mask_survey: MaskSurvey, space: SearchSpace) -> str:
+def _net(project: Project, size: tuple[int, int], mask_survey: MaskSurvey) -> str:
     depth = next(depth for depth in (4, 3) if not any(length % 2**depth for length in size) or depth == 3)
     depth = min(depth, 3 if min(size) < 64 else 4)
-    widths = space.scaled_widths(WIDTHS, "channels at the full resolution")
+    widths = project.space.scaled_widths(WIDTHS, "channels at the full resolution")
     lines = [
-        *net_head(
+        *project.net_head(
             f"A small U-Net for {mask_survey.count} classes of pixels: it halves the resolution {depth} times, "
-            "then doubles it as often, and joins features of the same resolution.",
-            name,
-            space.net_lines(),
+            "then doubles it as often, and joins features of the same resolution."
         ),
         *entry("image", {"shape": [1 if mask_survey.sample.gray else 3, *size]}, "channels, height, width", 2),
         *entry("mask", {"shape": list(size), "dtype": "int32"}, f"the class of each pixel; {IGNORED}: none", 2),
@@ -272,19 +266,15 @@ _CONVOLUTION: list[dict[str, Any]] = [
 ]
 
 
-def _train(
-    path: Path, folder: Path, net: str, folders: MaskFolders, size: tuple[int, int], mask_survey: MaskSurvey,
-    space: SearchSpace,
-) -> str:  # fmt: skip
+def _train(project: Project, folders: MaskFolders, size: tuple[int, int], mask_survey: MaskSurvey) -> str:
     fields = _fields(folders, size, mask_survey)
     lines = [
-        *train_head(net, f"on the images and masks in {data_location(path, folder)}"),
+        *project.train_head(f"on the images and masks in {project.location}"),
         *entry("source", "segmentation_folder", "", 4),
-        *entry("path", relative(folders.root, folder), f"with the folders {folders.images} and {folders.masks}", 4),
+        *entry("path", project.path_of(folders.root), f"with the folders {folders.images} and {folders.masks}", 4),
+        *explained_entries(fields, 4),
+        *split_entry(project.data, len(mask_survey.pairs)),
     ]
-    for key, value, why in fields:
-        lines += entry(key, value, why, 4)
-    lines += split_entry(path, len(mask_survey.pairs))
     transforms: Sequence[tuple[dict[str, Any], str]] = [
         (
             {"type": "RandomFlip", "mode": "horizontal"},
@@ -300,10 +290,10 @@ def _train(
         "    transforms:",
         *items(transforms, 6),
     ]
-    lines += stored_splits(path, folder, "segmentation_folder", fields, batch, [transforms[-1][0]])
+    lines += project.stored_splits("segmentation_folder", fields, batch, [transforms[-1][0]])
     epochs = 30 if len(mask_survey.pairs) > 5_000 else 60 if len(mask_survey.pairs) > 500 else 120
     patience = patient_epochs(len(mask_survey.pairs), batch, 8)
-    return document([*lines, *training(monitor="mean_iou", epochs=epochs, patience=patience, space=space)])
+    return document([*lines, *training(monitor="mean_iou", epochs=epochs, patience=patience, space=project.space)])
 
 
 def _fields(folders: MaskFolders, size: tuple[int, int], mask_survey: MaskSurvey) -> list[tuple[str, Any, str]]:

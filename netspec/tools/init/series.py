@@ -17,14 +17,12 @@ from netspec.tools.init.files import (
     Files,
     comment,
     document,
+    entries,
     entry,
     items,
-    name_of,
-    net_head,
-    relative,
-    train_head,
     training,
 )
+from netspec.tools.init.project import Project
 from netspec.tools.init.search_space import DROPOUT, SearchSpace
 from netspec.tools.init.tables import MAX_ROWS, TableColumns, TableSurvey, column_key, rows_of
 
@@ -92,13 +90,11 @@ class Forecast:
     """The columns that are not read, each with the reason."""
 
 
-def series_files(
-    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey, space: SearchSpace
-) -> Files:
+def series_files(project: Project, survey: TableSurvey, label: ColumnSurvey) -> Files:
     """Return the files to forecast a column. Raises `InputError` if rows are not in chronological order."""
     if not label.is_numeric:
         raise InputError(f"column {label.name!r} cannot be forecast", expected="numbers", got="texts")
-    order = _order(path, survey, label)
+    order = _order(project.data, survey, label)
     forecast = _forecast(survey, label, order)
     files = Files("forecast", "", "")
     files.findings = [
@@ -111,8 +107,8 @@ def series_files(
     files.warnings = [*survey.warnings, *forecast.columns.warnings, *order.warnings]
     if label.missing:
         files.warnings.append(f"{label.missing:,} rows without `{label.name}`: no window spans them")
-    files.net = _net(name_of(path, folder), label, forecast, space)
-    files.train = _train(path, folder, net, survey, label, order, forecast, space)
+    files.net = _net(project, label, forecast)
+    files.train = _train(project, survey, label, order, forecast)
     return files
 
 
@@ -254,7 +250,8 @@ def _season(step: float, weekdays: int) -> tuple[int, str]:
     return NO_SEASON, "the time between rows is a year or more, or unknown"
 
 
-def _net(name: str, label: ColumnSurvey, forecast: Forecast, space: SearchSpace) -> str:
+def _net(project: Project, label: ColumnSurvey, forecast: Forecast) -> str:
+    space = project.space
     length, horizon, width, windows = forecast.length, forecast.horizon, forecast.columns.width, forecast.windows
     outputs: dict[str, Any] = {"type": "Dense", "units": horizon}
     layers: list[tuple[dict[str, Any], str]] = []
@@ -285,7 +282,7 @@ def _net(name: str, label: ColumnSurvey, forecast: Forecast, space: SearchSpace)
         last = "next"
         layers.append(({"name": last, "type": "Reshape", "target_shape": []}, ""))
     pair = {"from": [last, "label"]}
-    lines = net_head(f"A net for a time series: it forecasts `{label.name}`.", name, space.net_lines())
+    lines = project.net_head(f"A net for a time series: it forecasts `{label.name}`.")
     lines += entry("past", {"shape": [length]}, f"`{label.name}` in the last {length} rows", 2)
     if width:
         lines += entry("features", {"shape": [length, width]}, "the other columns of these rows", 2)
@@ -311,14 +308,12 @@ def _correction(space: SearchSpace) -> list[tuple[dict[str, Any], str]]:
     return [({"name": "hidden", "repeat": depth, "layers": layers}, hidden[0][1])]
 
 
-def _train(
-    path: Path, folder: Path, net: str, survey: TableSurvey, label: ColumnSurvey, order: RowOrder, forecast: Forecast,
-    space: SearchSpace,
-) -> str:  # fmt: skip
-    length, horizon, used = forecast.length, forecast.horizon, forecast.columns.used
-    lines = train_head(net, f"to forecast `{label.name}` of {relative(path, folder)}")
-    source = {"source": survey.source["source"], "path": relative(path, folder), **survey.source, "label": label.name}
-    lines += [line for key, value in source.items() for line in entry(key, value, survey.reasons.get(key, ""), 4)]
+def _train(project: Project, survey: TableSurvey, label: ColumnSurvey, order: RowOrder, forecast: Forecast) -> str:
+    length, horizon, used, space = forecast.length, forecast.horizon, forecast.columns.used, project.space
+    path = project.path_of(project.data)
+    lines = project.train_head(f"to forecast `{label.name}` of {path}")
+    source = {"source": survey.source["source"], "path": path, **survey.source, "label": label.name}
+    lines += entries(source, 4, survey.reasons)
     lines.append("    columns:")
     for name, declared, why in used:
         lines += entry(column_key(name), declared, why, 6)

@@ -16,7 +16,6 @@ from netspec.tools.init.class_folders import (
     class_files,
     rare_class_warnings,
     split_entry,
-    stored_splits,
     training_folder,
 )
 from netspec.tools.init.convolutions import convolution_stages
@@ -24,20 +23,18 @@ from netspec.tools.init.files import (
     Duplicates,
     Files,
     class_losses,
-    data_location,
     document,
     entry,
+    explained_entries,
     items,
     most_epochs,
-    name_of,
-    net_head,
     nine_of_ten,
     patient_epochs,
-    train_head,
     training,
 )
 from netspec.tools.init.lists import listed_class_files
-from netspec.tools.init.search_space import DROPOUT, SearchSpace
+from netspec.tools.init.project import Project
+from netspec.tools.init.search_space import DROPOUT
 
 BATCH = 32
 BANDS = 40
@@ -75,21 +72,18 @@ class SoundSurvey:
         return max(self.rate // 10, round(min(nine_of_ten(self.seconds), LONGEST) * self.rate))
 
 
-def sound_files(
-    path: Path, folder: Path, net: str, space: SearchSpace, lists: Mapping[str, Path] = NO_LISTS
-) -> Files:  # fmt: skip
+def sound_files(project: Project, lists: Mapping[str, Path] = NO_LISTS) -> Files:
     """Return the files for sounds in class folders or `lists`.
 
     Raises `InputError` for a single class, or if no sound can be read.
     """
-    survey = _open_sample(
-        listed_class_files(lists, SOUNDS) if lists else class_files(training_folder(path), SOUNDS)
-    )  # fmt: skip
+    path = project.data
+    survey = _open_sample(listed_class_files(lists, SOUNDS) if lists else class_files(training_folder(path), SOUNDS))
     if not survey.seconds:
         raise InputError(f"no sound in {path} can be read", expected="WAV files", got=listing(survey.unreadable, 3))
     files = Files("sound classification", "", "", *_findings(survey))
-    files.net = _net(name_of(path, folder), survey, space)
-    files.train = _train(path, folder, net, survey, space)
+    files.net = _net(project, survey)
+    files.train = _train(project, survey)
     return files
 
 
@@ -139,10 +133,10 @@ def _spectrogram(survey: SoundSurvey) -> tuple[dict[str, Any], int]:
     return transform, 1 + survey.length // stride
 
 
-def _net(name: str, survey: SoundSurvey, space: SearchSpace) -> str:
+def _net(project: Project, survey: SoundSurvey) -> str:
     frames = _spectrogram(survey)[1]
-    stages = convolution_stages(WIDTHS, len(WIDTHS) - 1 if frames >= 8 else 0, 1, space)
-    dropout = space.net_variable("dropout", 0.3, DROPOUT, "share of values set to 0")
+    stages = convolution_stages(WIDTHS, len(WIDTHS) - 1 if frames >= 8 else 0, 1, project.space)
+    dropout = project.space.net_variable("dropout", 0.3, DROPOUT, "share of values set to 0")
     layers: list[tuple[dict[str, Any], str]] = [
         ({"type": "GlobalAveragePooling2D"}, "when a sound occurs matters little"),
         ({"type": "Dropout", "rate": dropout}, "against overfitting"),
@@ -150,7 +144,7 @@ def _net(name: str, survey: SoundSurvey, space: SearchSpace) -> str:
     ]
     description = f"A small convolutional net for {len(survey.files.by_class)} classes of sounds."
     return document([
-        *net_head(description, name, space.net_lines()),
+        *project.net_head(description),
         *entry("audio", {"shape": [1, BANDS, frames]}, "mel bands and frames of 10 ms", 2),
         *entry("label", {"shape": [], "dtype": "int32"}, "", 2),
         *stages,
@@ -159,9 +153,9 @@ def _net(name: str, survey: SoundSurvey, space: SearchSpace) -> str:
     ])  # fmt: skip
 
 
-def _train(path: Path, folder: Path, net: str, survey: SoundSurvey, space: SearchSpace) -> str:
+def _train(project: Project, survey: SoundSurvey) -> str:
     fields: list[tuple[str, Any, str]] = [
-        *survey.files.location(folder),
+        *survey.files.location(project.folder),
         ("sampling_rate", survey.rate, "samples per second"),
         ("resample", True, "sounds at other rates are converted"),
         *survey.files.on_error_field(survey.unreadable),
@@ -169,10 +163,10 @@ def _train(path: Path, folder: Path, net: str, survey: SoundSurvey, space: Searc
     padding = {"type": "Padding", "length": survey.length}
     spectrogram, normalization = _spectrogram(survey)[0], {"type": "Normalization", "adapt": True}
     lines = [
-        *train_head(net, f"on the sounds in {data_location(path, folder)}", space.train_lines()),
+        *project.train_head(f"on the sounds in {project.location}"),
         "    source: audio",
-        *(line for field_entry in fields for line in entry(*field_entry, 4)),
-        *split_entry(path, survey.files.total, stratify="label", files=survey.files),
+        *explained_entries(fields, 4),
+        *split_entry(project.data, survey.files.total, stratify="label", files=survey.files),
         *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
         "    transforms:",
         *items([
@@ -183,8 +177,8 @@ def _train(path: Path, folder: Path, net: str, survey: SoundSurvey, space: Searc
             (spectrogram, "frames of 25 ms, one every 10 ms"),
             (normalization, "mean and variance of the training part"),
         ], 6),
-        *stored_splits(path, folder, "audio", fields, BATCH, [padding, spectrogram, normalization], survey.files.lists),
+        *project.stored_splits("audio", fields, BATCH, [padding, spectrogram, normalization], survey.files.lists),
     ]  # fmt: skip
     patience = patient_epochs(survey.files.total, BATCH, 8)
     epochs = most_epochs(survey.files.total, patience)
-    return document([*lines, *training(monitor="loss", epochs=epochs, patience=patience, space=space)])
+    return document([*lines, *training(monitor="loss", epochs=epochs, patience=patience, space=project.space)])

@@ -37,16 +37,14 @@ from netspec.tools.init.files import (
     class_monitor,
     comment,
     document,
+    entries,
     entry,
     hold_out,
     items,
-    name_of,
-    net_head,
     nine_of_ten,
-    relative,
-    train_head,
     training,
 )
+from netspec.tools.init.project import Project
 from netspec.tools.init.search_space import DROPOUT, SearchSpace
 
 if TYPE_CHECKING:
@@ -385,17 +383,16 @@ def _is_quantity_or_class(column: ColumnSurvey) -> bool:
     return column.is_numeric or len(column.counts) <= max(MAX_CLASSES, column.filled // 2)
 
 
-def table_files(
-    path: Path, folder: Path, net: str, target: str | None, task: str | None, space: SearchSpace
-) -> Files:  # fmt: skip
+def table_files(project: Project, target: str | None, task: str | None) -> Files:
     """Return the files for a table."""
+    path = project.data
     table_survey = survey(path)
     label = _target(table_survey, path, target)
     _settle(table_survey, path, label)
     if task == "forecast":
         from netspec.tools.init.series import series_files
 
-        return series_files(path, folder, net, table_survey, label, space)
+        return series_files(project, table_survey, label)
     quantity = label.is_numeric and (len(label.counts) > MAX_CLASSES or label.whole < label.filled)
     regression = task == "regression" or (task != "classification" and quantity)
     _check_target(label, path, regression=regression)
@@ -410,8 +407,8 @@ def table_files(
     kind = "text" if task == "text" else "table"
     files = Files(f"{kind} {'regression' if regression else 'classification'}", "", "")
     files.findings, files.warnings = _findings(path, table_survey, label, columns, regression=regression)
-    files.net = _net(name_of(path, folder), table_survey, label, columns, space, regression=regression)
-    files.train = _train(path, folder, net, table_survey, label, columns, space, regression=regression)
+    files.net = _net(project, table_survey, label, columns, regression=regression)
+    files.train = _train(project, table_survey, label, columns, regression=regression)
     return files
 
 
@@ -808,9 +805,9 @@ def _searched_hidden(
 
 
 def _net(
-    name: str, table_survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, space: SearchSpace, *,
-    regression: bool,
-) -> str:  # fmt: skip
+    project: Project, table_survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, *, regression: bool
+) -> str:
+    space = project.space
     blocks: list[str] = []
     last: dict[str, Any] = {"name": "logits", "type": "Dense", "units": len(label.counts)}
     why_last = "one output for each class"
@@ -830,7 +827,7 @@ def _net(
         first = "A multilayer perceptron for a table"
     if regression:
         layers.append(({"name": "value", "type": "Reshape", "target_shape": []}, ""))
-    lines = net_head(f"{first}: it predicts `{label.name}`.", name, space.net_lines())
+    lines = project.net_head(f"{first}: it predicts `{label.name}`.")
     for key, value in inputs.items():
         why = (
             "one value per number, one per category, as in `columns` of the training file" if key == "features" else ""
@@ -859,17 +856,9 @@ def _text_of(columns: TableColumns, table_survey: TableSurvey) -> tuple[Vocabula
 
 
 def _train(
-    path: Path,
-    folder: Path,
-    net: str,
-    table_survey: TableSurvey,
-    label: ColumnSurvey,
-    columns: TableColumns,
-    space: SearchSpace,
-    *,
-    regression: bool,
+    project: Project, table_survey: TableSurvey, label: ColumnSurvey, columns: TableColumns, *, regression: bool
 ) -> str:
-    used = list(columns.used)
+    used, path, space = list(columns.used), project.path_of(project.data), project.space
     if columns.text is not None:
         from netspec.tools.init.texts import TEXT
 
@@ -877,16 +866,9 @@ def _train(
         text = {"type": "text", "tokenizer": vocabulary.tokenizer, "length": length, "missing": "empty"}
         text |= {"field": TEXT} if columns.text.name != TEXT else {}
         used.insert(0, (columns.text.name, text, f"nine of ten texts are not longer; {vocabulary.why}"))
-    lines = train_head(net, f"to predict `{label.name}` of {relative(path, folder)}")
-    lines += entry("source", table_survey.source["source"], "", 4) + entry("path", relative(path, folder), "", 4)
-    lines += [
-        line
-        for key, value in table_survey.source.items()
-        if key != "source"
-        for line in entry(key, value, table_survey.reasons.get(key, ""), 4)
-    ]
-    name: Any = label.name
-    lines += [*entry("label", name, "", 4), "    columns:"]
+    lines = project.train_head(f"to predict `{label.name}` of {path}")
+    source = {"source": table_survey.source["source"], "path": path, **table_survey.source, "label": label.name}
+    lines += [*entries(source, 4, table_survey.reasons), "    columns:"]
     for key, declared, why in used:
         lines += entry(column_key(key), declared, why, 6)
     if columns.left_out:

@@ -7,30 +7,27 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from netspec.data.file_kinds import TEXTS
 from netspec.data.text.tokens import word_pattern
 from netspec.errors import counted, listing
-from netspec.tools.init.class_folders import ClassFiles, class_files, split_entry, stored_splits, training_folder
+from netspec.tools.init.class_folders import ClassFiles, class_files, split_entry, training_folder
 from netspec.tools.init.files import (
     Duplicates,
     Files,
     class_losses,
     class_monitor,
-    data_location,
     document,
     entry,
+    explained_entries,
     items,
     most_epochs,
-    name_of,
-    net_head,
     nine_of_ten,
     patient_epochs,
-    train_head,
     training,
 )
+from netspec.tools.init.project import Project
 from netspec.tools.init.search_space import SearchSpace
 
 MIN_WORDS, MAX_WORDS = 100, 20_000
@@ -227,9 +224,9 @@ def _phrases(space: SearchSpace) -> Layers:
     return [({"name": "phrases", "repeat": depth, "layers": layers}, "words with their neighbors")]
 
 
-def text_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files:
+def text_files(project: Project) -> Files:
     """Return the files for a folder of texts. Raises `InputError` for a single class."""
-    texts = class_files(training_folder(path), TEXTS)
+    texts = class_files(training_folder(project.data), TEXTS)
     sample = _open_sample(texts)
     words = sample.words
     lengths = words.lengths or [100]  # a guess if no text can be read
@@ -249,15 +246,13 @@ def text_files(path: Path, folder: Path, net: str, space: SearchSpace) -> Files:
     files.warnings += tiny_warning(texts.total)
     vocabulary = words.vocabulary(texts.total, complete=words.texts + len(unreadable) == texts.total)
     last = {"name": "logits", "type": "Dense", "units": len(texts.by_class)}
-    inputs, layers = text_layers(length, vocabulary, last, "one output for each class", space)
-    lines = net_head(
-        f"A small net for {len(texts.by_class)} classes of texts.", name_of(path, folder), space.net_lines()
-    )
+    inputs, layers = text_layers(length, vocabulary, last, "one output for each class", project.space)
+    lines = project.net_head(f"A small net for {len(texts.by_class)} classes of texts.")
     lines += [line for key, value in inputs.items() for line in entry(key, value, "token indices", 2)]
     lines += [*entry("label", {"shape": [], "dtype": "int32"}, "", 2), "layers:", *items(layers, 2)]
     lines += class_losses()
     files.net = document(lines)
-    files.train = _train(path, texts, folder, net, length, vocabulary, space, skip=bool(unreadable))
+    files.train = _train(project, texts, length, vocabulary, skip=bool(unreadable))
     return files
 
 
@@ -292,25 +287,22 @@ def _open_sample(texts: ClassFiles) -> TextSample:
     return result
 
 
-def _train(
-    path: Path, texts: ClassFiles, folder: Path, net: str, length: int, vocabulary: Vocabulary, space: SearchSpace, *,
-    skip: bool,
-) -> str:  # fmt: skip
+def _train(project: Project, texts: ClassFiles, length: int, vocabulary: Vocabulary, *, skip: bool) -> str:
     fields: list[tuple[str, Any, str]] = [
-        *texts.location(folder),
+        *texts.location(project.folder),
         ("tokenizer", vocabulary.tokenizer, vocabulary.why),
     ]
     if skip:
         fields.append(("on_error", "skip", "some files are not text: they are left out, and counted in the log"))
     padding = {"type": "Padding", "length": length}
     lines = [
-        *train_head(net, f"on the texts in {data_location(path, folder)}"),
+        *project.train_head(f"on the texts in {project.location}"),
         "    source: documents",
-        *(line for field_entry in fields for line in entry(*field_entry, 4)),
-        *split_entry(path, texts.total, stratify="label"),
+        *explained_entries(fields, 4),
+        *split_entry(project.data, texts.total, stratify="label"),
         *entry("batch_size", BATCH, "", 4), *entry("shuffle", True, "", 4),
         "    transforms:",
         *items([(padding, "nine of ten texts are not longer; the end of longer ones is cut off")], 6),
-        *stored_splits(path, folder, "documents", fields, BATCH, [padding]),
+        *project.stored_splits("documents", fields, BATCH, [padding]),
     ]  # fmt: skip
-    return document([*lines, *text_training(texts.total, class_monitor(texts.total, BATCH), space)])
+    return document([*lines, *text_training(texts.total, class_monitor(texts.total, BATCH), project.space)])
