@@ -131,8 +131,7 @@ class ColumnSurvey:
         self.number_format = replace(notation, unit=self._unit)
         self.words = sum(count * len(cell.split()) for cell, count in self.counts.items())
         tokens = self._tokens
-        dates = _regular_dates(tokens)
-        self.date_formats = _formats(dates)
+        dates, self.date_formats = _regular_dates(tokens)
         values = {cell: self.number(cell) for cell in (dates if self.date_formats else tokens)}
         if not self.date_formats and _are_codes(tokens):
             values = {}
@@ -306,14 +305,18 @@ def _formats(cells: Sequence[str]) -> list[str]:
     return formats
 
 
-def _regular_dates(cells: Sequence[str]) -> Sequence[str]:
-    """Return the cells that are dates in the format of most of the cells, or all cells if most share no format."""
-    if _formats(cells):
-        return cells
+def _regular_dates(cells: Sequence[str]) -> tuple[Sequence[str], list[str]]:
+    """Return the cells that are dates in the format of most of the cells, and the formats that fit all of these.
+
+    If most cells share no format, all cells without a format.
+    """
+    if formats := _formats(cells):
+        return cells, formats
     sample = cells[:SAMPLE]
-    formats = Counter(format for cell in sample for format in _formats([cell]))
-    usual = [format for format, count in formats.most_common(1) if count > len(sample) / 2]
-    return [cell for cell in cells if usual[0] in _formats([cell])] if usual else cells
+    counts = Counter(format for cell in sample for format in _formats([cell]))
+    usual = [format for format, count in counts.most_common(1) if count > len(sample) / 2]
+    dates = [cell for cell in cells if usual[0] in _formats([cell])] if usual else []
+    return (dates, _formats(dates)) if usual else (cells, [])
 
 
 def _is_iso(cell: str) -> bool:

@@ -486,8 +486,8 @@ class TableColumns:
             else "nearly every row has another value" if column.is_identifier
             else None
         )  # fmt: skip
-        if warning := _mixed_warning(column):
-            self.warnings.append(warning)
+        warning = _mixed_warning(column)
+        self.warnings += filter(None, [warning])
         if reason is not None:
             self.left_out.append((column.name, reason))
         elif column.is_date:
@@ -495,7 +495,7 @@ class TableColumns:
         elif column.is_numeric:
             self._numeric(column)
         else:
-            self._categorical(column)
+            self._categorical(column, is_mixed=warning is not None)
 
     def _date(self, column: ColumnSurvey) -> None:
         parts = [*self._date_parts] if self._date_parts is not None else ["timestamp", "month", "weekday"]
@@ -534,7 +534,7 @@ class TableColumns:
         self.width += 1 + bool(column.missing)
         self.used.append((column.name, {**declared, "normalization": "standard"}, why))
 
-    def _categorical(self, column: ColumnSurvey) -> None:
+    def _categorical(self, column: ColumnSurvey, *, is_mixed: bool) -> None:
         least = min(MIN_CATEGORY_COUNT, max(2, MIN_CATEGORY_SHARE * column.filled))
         frequent = [name for name, count in column.counts.most_common(MAX_CATEGORIES) if count >= least]
         if not frequent:
@@ -552,7 +552,7 @@ class TableColumns:
         facts = [_missing(column)] * bool(column.missing)
         facts += [f"{counted(rare, 'rarer one')} {'counts' if rare == 1 else 'count'} as unknown"] * bool(rare)
         unknown = 1 - sum(column.counts[name] for name in vocabulary) / column.filled
-        if unknown > MAX_UNKNOWN and not _mixed_warning(column):
+        if unknown > MAX_UNKNOWN and not is_mixed:
             (example,) = column.counts.most_common()[-1:]
             self.warnings.append(
                 f"`{column.name}` has {len(column.counts):,} different values such as {example[0]!r}: {unknown:.0%} of "
