@@ -11,7 +11,7 @@ from netspec.cli.app import CommandApp
 from netspec.cli.datasets import get, list_, unpack
 from netspec.cli.options import Json, Overrides, Training, writable
 from netspec.cli.output import print_json
-from netspec.errors import InputError
+from netspec.tools.bounds import require_at_least
 
 app = CommandApp(
     "Inspect training data; list and download datasets.",
@@ -19,11 +19,6 @@ app = CommandApp(
     "netspec data list",
     "netspec data get cifar10",
 )
-
-
-def _not_negative(option: str, value: float) -> None:
-    if not value >= 0:
-        raise InputError(f"{option} must be 0 or more", got=str(value))
 
 
 @app.with_examples(
@@ -60,8 +55,7 @@ def show(
     from netspec.cli.data_report import print_report
     from netspec.tools.data_report import inspect_data
 
-    for option, value in (("--samples", samples), ("--read", read), ("--seconds", seconds)):
-        _not_negative(option, value)
+    require_at_least(0, {"--samples": samples, "--read": read, "--seconds": seconds})
     target = Path(output or f"data_{split}.png")
     if samples or output is not None:
         writable(target, "--output", ".png")

@@ -12,6 +12,7 @@ import typer
 
 from netspec.errors import InputError, Problem, did_you_mean, kind_of_path, listing
 from netspec.schema.bundled import model_path
+from netspec.tools.bounds import require_at_least
 
 Spec: TypeAlias = Annotated[
     str, typer.Argument(metavar="SPEC", help="Read this net file or training file.", callback=model_path)
@@ -45,8 +46,7 @@ Device: TypeAlias = Annotated[
 def _use_threads(count: int | None) -> int | None:
     """Say it where the libraries look when they are loaded, which is later."""
     if count is not None:
-        if count < 1:
-            raise InputError("--threads must be 1 or more", got=str(count))
+        require_at_least(1, {"--threads": count})
         os.environ["OMP_NUM_THREADS"] = str(count)
     return count
 
@@ -119,12 +119,6 @@ def writable(path: Path, option: str, suffixes: str | Sequence[str] | None = Non
     return path
 
 
-def check_batch(size: int | None, option: str = "--batch-size") -> None:
-    """Raise `InputError` for a batch without samples."""
-    if size is not None and size < 1:
-        raise InputError(f"{option} must be 1 or more", got=str(size))
-
-
 def batch_or_open(text: str) -> int | None:
     """The batch size of an exported model: None for `symbolic`. Raises `InputError` for what is neither."""
     if text == "symbolic":
@@ -133,7 +127,7 @@ def batch_or_open(text: str) -> int | None:
         raise InputError(
             "--batch-size is neither a number nor `symbolic`", expected="1, 2, … or `symbolic`", got=repr(text)
         )
-    check_batch(int(text))
+    require_at_least(1, {"--batch-size": int(text)})
     return int(text)
 
 

@@ -20,13 +20,13 @@ from netspec.cli.options import (
     Overrides,
     Threads,
     Weights,
-    check_batch,
     files_and_overrides,
     find_weights,
     writable,
 )
 from netspec.cli.output import count, note_transforms, table
 from netspec.errors import InputError, and_more, counted, format_digits
+from netspec.tools.bounds import require_at_least
 
 if TYPE_CHECKING:
     from netspec.tools.inference.predict import PredictionStream
@@ -80,8 +80,7 @@ def predict(
     transformed. An .npz file as output contains the raw outputs of the net. If some of the images, audio files or texts
     cannot be read, the others are predicted, and the exit status is 1.
     """
-    check_batch(batch_size)
-    check_batch(top, "--top")
+    require_at_least(1, {"--batch-size": batch_size, "--top": top})
     from netspec.exchange.files import means_folder
     from netspec.tools.inference.predict import predict_stream, refuse_overwriting
     from netspec.tools.inference.prediction_files import check_output

@@ -9,11 +9,12 @@ import typer
 
 from netspec.cli import DONE
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, check_batch, writable
+from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, writable
 from netspec.cli.output import count, print_json, table
 from netspec.cli.workers import start, to_start
 from netspec.distributed import world
-from netspec.errors import InputError, counted
+from netspec.errors import counted
+from netspec.tools.bounds import require_at_least
 
 if TYPE_CHECKING:
     from netspec.tools.measuring.profiling import Profile
@@ -56,9 +57,8 @@ def profile(
     reads and transforms of each thread, and the messages of each worker. Prints where the steps spend their time.
     Callbacks and checkpoints are left out. On a GPU, kernels are started one by one, not as a CUDA graph.
     """
-    check_batch(steps, "--steps")
-    if warmup < 0:
-        raise InputError("--warmup must be 0 or more", got=str(warmup))
+    require_at_least(1, {"--steps": steps})
+    require_at_least(0, {"--warmup": warmup})
     writable(output, "--output")
     if workers is not None and to_start(workers):
         words = [spec, *(overrides or []), "--steps", str(steps), "--warmup", str(warmup), "--output", str(output)]

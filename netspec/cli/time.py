@@ -8,10 +8,11 @@ import typer
 
 from netspec.cli import DONE
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Autotune, Device, Json, Overrides, Spec, Threads, check_batch
+from netspec.cli.options import Autotune, Device, Json, Overrides, Spec, Threads
 from netspec.cli.output import count, print_json, scaled, size, table
 from netspec.cli.workers import start, to_start
 from netspec.distributed import world
+from netspec.tools.bounds import require_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,8 +63,7 @@ def time(
     from netspec.tools.measuring.timing import check_timed_workers
     from netspec.tools.measuring.timing import time as time_spec
 
-    check_batch(batch_size)
-    check_batch(steps, "--steps")
+    require_at_least(1, {"--batch-size": batch_size, "--steps": steps})
     if workers is not None and to_start(workers):
         from netspec.tools.specs import batch_size_of, load_spec
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from netspec.backends.launcher_env import CONTROL_SOCKET, is_host_spokesman, is_launched_job, launcher_size
 from netspec.errors import InputError
+from netspec.tools.bounds import require_at_least
 
 MAX_PROCESSES_PER_CORE = 64
 """Processes that are started for each core: more would take the machine down before they say so."""
@@ -20,8 +21,7 @@ MAX_PROCESSES_PER_CORE = 64
 
 def to_start(workers: int) -> bool:
     """Whether workers are to be started. Raises `InputError` where another number was started already."""
-    if workers < 1:
-        raise InputError("--workers must be 1 or more", got=str(workers))
+    require_at_least(1, {"--workers": workers})
     if not is_launched_job():
         return workers > 1
     launched = launcher_size()

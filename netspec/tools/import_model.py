@@ -22,6 +22,7 @@ from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.load import load_net
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.schema.yaml.tree import Map
+from netspec.tools.bounds import require_at_least
 from netspec.tools.comparing.diff import compare_models
 from netspec.tools.model_inputs import import_options, open_any
 from netspec.tools.specs import load_spec, load_train
@@ -92,8 +93,7 @@ def import_model(
     """
     if phase not in ("", "train", "test"):
         raise InputError(f"there is no phase `{phase}`", expected="`--phase train` or `--phase test`")
-    if drop_head < 0:
-        raise InputError("--drop-head must be 0 or more", got=str(drop_head))
+    require_at_least(0, {"--drop-head": drop_head})
     path, target = Path(source), Path(folder)
     options = import_options(
         shapes=shapes, values=values, weights=Path(weights) if weights is not None else None, phase=phase, level=level,

@@ -243,8 +243,8 @@ def test_the_parts_of_a_step_are_those_of_rank_0_and_leave_nothing_out() -> None
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 0}, "the number of steps must be ≥ 1, got 0"),
-        ({"warmup": -1}, "the number of warm-up steps must be ≥ 0"),
+        ({"steps": 0}, "the number of steps must be 1 or more, got 0"),
+        ({"warmup": -1}, "the number of warm-up steps must be 0 or more"),
         ({"output": "trace.txt"}, "a trace is written as JSON"),
         ({"overrides": ["solver={type: LBFGS}"]}, "LBFGS reads all samples in each step"),
     ],

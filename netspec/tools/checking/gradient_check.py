@@ -29,6 +29,7 @@ from netspec.graph.ops.random import RNG_INPUT
 from netspec.graph.types import Precision
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.bounds import require_at_least
 from netspec.tools.specs import load_spec, net_of
 from netspec.training.class_weights import with_class_weights
 from netspec.training.compiler import open_training_loader, training_compiler
@@ -117,9 +118,8 @@ def gradcheck(
 
         >>> netspec.gradcheck("train.yaml").failed
     """
-    for name, value, least in (("batch_size", batch_size, 1), ("elements", elements, 0)):
-        if value < least:
-            raise InputError(f"{name} must be ≥ {least}", got=str(value))
+    require_at_least(1, {"batch_size": batch_size})
+    require_at_least(0, {"elements": elements})
     if not 0 < tolerance < 1:
         raise InputError("tolerance must be above 0 and below 1", got=f"{tolerance:g}")
     spec = load_spec(source, overrides)

@@ -15,6 +15,7 @@ from netspec.data.loader import Loader
 from netspec.errors import InputError, counted, listing
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.bounds import require_at_least
 from netspec.tools.short_training import load_short_training, opened_training
 from netspec.training.diagnostics.overfitting import OverfitHistory, limit_to_first, train_until_learned
 
@@ -65,9 +66,7 @@ def overfit(
 
         >>> netspec.overfit("train.yaml", 16).learned
     """
-    for name, value in (("the number of samples", count), ("steps", steps)):
-        if value < 1:
-            raise InputError(f"{name} must be ≥ 1", got=str(value))
+    require_at_least(1, {"the number of samples": count, "steps": steps})
     spec, _ = load_short_training(source, overrides, samples)
     few = limit_to_first(spec, count)
     with opened_training(few, device, weights) as (compiler, loader):

@@ -11,6 +11,7 @@ from pathlib import Path
 from netspec.data.text.tokens import Tokenizer, UnknownText
 from netspec.errors import InputError, and_more, counted
 from netspec.schema.load import Source
+from netspec.tools.bounds import require_at_least
 from netspec.tools.inference.sampling_defaults import SEED, TEMPERATURE, TOKENS
 from netspec.tools.model_inputs import is_model_file, load, spec_and_weights
 from netspec.tools.specs import load_spec
@@ -140,8 +141,7 @@ def text_stream(
 
 
 def _check_beams(beams: int, *, has_sampling_options: bool) -> None:
-    if beams < 1:
-        raise InputError("the number of beams must be 1 or more", got=str(beams))
+    require_at_least(1, {"the number of beams": beams})
     if has_sampling_options:
         raise InputError(
             "`beams` cannot be combined with `temperature`, `top_k`, `top_p` or `seed`: beam search draws no tokens"
@@ -206,8 +206,7 @@ class TextModel:
 
     def max_tokens(self, tokens: int | None) -> int:
         """Return the largest number of tokens to generate if `tokens` are requested. Raises `InputError`."""
-        if tokens is not None and tokens < 1:
-            raise InputError("the number of tokens must be 1 or more", got=str(tokens))
+        require_at_least(1, {"the number of tokens": tokens})
         most = self.generator.max_tokens
         if most is None:
             return TOKENS if tokens is None else tokens
@@ -216,8 +215,7 @@ class TextModel:
     def sample_text(self, prompt: list[int], tokens: int | None, sampling: Sampling, seed: int) -> Iterator[str]:
         """Return an iterator over a text of up to `tokens` tokens. `prompt` are its tokens. Raises `InputError`."""
         most = self.max_tokens(tokens)
-        if seed < 0:
-            raise InputError("the seed must be 0 or more", got=str(seed))
+        require_at_least(0, {"the seed": seed})
         return self._decoded(islice(self.generator.tokens(prompt, sampling, seed), most), prompt)
 
     def beam_search_text(self, prompt: list[int], tokens: int | None, beams: int) -> Iterator[str]:

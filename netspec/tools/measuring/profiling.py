@@ -27,6 +27,7 @@ from netspec.graph.fused import node_scopes
 from netspec.graph.value import Node
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.bounds import require_at_least
 from netspec.tools.measuring.timing import PHASES, node_work, stored_types
 from netspec.tools.short_training import load_short_training
 from netspec.training.compiler import open_training_loader, training_compiler
@@ -260,9 +261,8 @@ def profile(
 
         >>> netspec.profile("train.yaml", output="trace.json").parts["batch"]
     """
-    for name, value, least in (("the number of steps", steps, 1), ("the number of warm-up steps", warmup, 0)):
-        if value < least:
-            raise InputError(f"{name} must be ≥ {least}", got=str(value))
+    require_at_least(1, {"the number of steps": steps})
+    require_at_least(0, {"the number of warm-up steps": warmup})
     if output is not None:
         check_trace_name(output)
     spec, _ = load_short_training(source, overrides, samples)

@@ -24,6 +24,7 @@ from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.links import LayerLink, LossLink, MetricLink, resolve_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.bounds import require_at_least
 from netspec.tools.compilers import compiler_for, device_for, usual_solver
 from netspec.tools.measuring.roofline import Roofline, measure_roofline
 from netspec.tools.specs import batch_size_of, load_spec
@@ -191,9 +192,7 @@ def time(
 
         >>> netspec.time("train.yaml").samples_per_second
     """
-    for name, number in (("--batch-size", batch_size), ("--steps", steps)):
-        if number is not None and number < 1:
-            raise InputError(f"{name} must be 1 or more", got=str(number))
+    require_at_least(1, {"--batch-size": batch_size, "--steps": steps})
     workers = join().size  # processes that did not join their job would each time one worker
     spec = load_spec(source, overrides)
     samples = batch_size_of(spec, batch_size)

@@ -20,6 +20,7 @@ from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.groups import group_of
+from netspec.tools.bounds import require_at_least
 from netspec.tools.compilers import compiler_for, device_for, own_solver
 from netspec.tools.planning.batch_limit import BatchLimit, batch_limit
 from netspec.tools.planning.gpu_plan import GpuCosts, gpu_costs
@@ -202,10 +203,7 @@ def plan(
 
         >>> netspec.plan("train.yaml", device="h200").costs.gpu.largest_batch
     """
-    counts = {"--batch-size": batch_size, "--workers": workers, "--workers-per-host": workers_per_host}
-    for name, number in counts.items():
-        if number is not None and number < 1:
-            raise InputError(f"{name} must be 1 or more", got=str(number))
+    require_at_least(1, {"--batch-size": batch_size, "--workers": workers, "--workers-per-host": workers_per_host})
     if workers_per_host is not None and workers is None:
         raise InputError("--workers-per-host has no effect without --workers", hint="add the number: `--workers 8`")
     if largest_batch and workers is not None:

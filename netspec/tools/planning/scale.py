@@ -34,6 +34,7 @@ from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.bounds import require_at_least
 from netspec.tools.compilers import compiler_for, device_for, required_solver
 from netspec.tools.measuring.timing import Timing, time_compiled
 from netspec.tools.specs import load_spec, net_of
@@ -202,11 +203,11 @@ def scale(
         >>> report = netspec.scale("train.yaml", workers=[8, 64, 512], network="ethernet-25g")
         >>> report.predictions["all_reduce"][0].speedup
     """
+    require_at_least(1, {
+        "--workers-per-host": workers_per_host, "--servers": servers, "--every": every,
+        "--micro-batches": micro_batches, "--batch-size": batch_size,
+    })  # fmt: skip
     _check_ranges(
-        {
-            "--workers-per-host": workers_per_host, "--servers": servers, "--every": every,
-            "--micro-batches": micro_batches, "--batch-size": batch_size,
-        },
         {"--compute-scale": compute_scale, "--step-time": step_time},
         {"--jitter": (jitter, 0.0), "--density": (density, 1e-9)},
     )  # fmt: skip
@@ -232,13 +233,8 @@ def scale(
     return ScalingReport(net_of(spec).name, base.origin, job, cluster, counts, predictions)
 
 
-def _check_ranges(
-    counts: Mapping[str, int | None], factors: Mapping[str, float | None], shares: Mapping[str, tuple[float, float]]
-) -> None:
+def _check_ranges(factors: Mapping[str, float | None], shares: Mapping[str, tuple[float, float]]) -> None:
     """Raise `InputError` for an option that is out of range; `shares` have a lower bound, and end at 1."""
-    for option, count in counts.items():
-        if count is not None and count < 1:
-            raise InputError(f"{option} must be 1 or more", got=str(count))
     for option, factor in factors.items():
         if factor is not None and not 0 < factor < float("inf"):
             raise InputError(f"{option} must be above 0", got=str(factor))

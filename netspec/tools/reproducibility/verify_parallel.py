@@ -16,6 +16,7 @@ from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.worker_checks import check_workers
 from netspec.errors import InputError, counted
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.bounds import require_at_least
 from netspec.tools.reproducibility.bit_comparison import compare_states, final_states
 from netspec.tools.reproducibility.training_subprocess import train_in_subprocess, training_command
 from netspec.tools.specs import load_train
@@ -79,8 +80,7 @@ def verify_parallel(
     """
     if workers < 2:
         raise InputError("--workers must be 2 or more: results are compared with those of one worker", got=str(workers))
-    if steps < 1:
-        raise InputError("--steps must be 1 or more", got=str(steps))
+    require_at_least(1, {"--steps": steps})
     training = load_train(spec, overrides)
     strategy = verified_strategy(training, workers)
     check_workers(training.model_copy(update={"parallel": strategy}), workers)

@@ -19,6 +19,7 @@ from netspec.distributed.strategies.base import Strategy
 from netspec.distributed.worker_checks import check_workers
 from netspec.errors import InputError, RunError
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.bounds import require_at_least
 from netspec.tools.reproducibility.bit_comparison import RunComparison, RunDifference, compare_runs_bitwise
 from netspec.tools.reproducibility.training_subprocess import (
     train_in_subprocess,
@@ -90,9 +91,7 @@ def verify_resume(
 
         >>> netspec.verify_resume("train.yaml", kills=10).identical
     """
-    for name, number in (("--steps", steps), ("--kills", kills), ("--workers", workers)):
-        if number < 1:
-            raise InputError(f"{name} must be 1 or more", got=str(number))
+    require_at_least(1, {"--steps": steps, "--kills": kills, "--workers": workers})
     training = load_train(spec, overrides)
     if steps < len(training.stages):
         raise InputError(

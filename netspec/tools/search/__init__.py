@@ -19,6 +19,7 @@ from netspec.schema.specs.monitor import Mode
 from netspec.schema.specs.search import SearchSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.python_data import python_location
+from netspec.tools.bounds import require_at_least
 from netspec.tools.search.study import FILE, PendingTrial, Study, Trial, check_grid_size, open_study, read_study
 from netspec.tools.search.trials import ProcessTrainer, Trainer, TrialOutcome, TrialTask
 from netspec.tools.specs import load_train
@@ -163,9 +164,7 @@ def search(
         >>> result = netspec.search("train.yaml", trials=30)
         >>> result.best.fields, result.best.value
     """
-    for name, number in (("jobs", jobs), ("trials", trials)):
-        if number is not None and number < 1:
-            raise InputError(f"`{name}` must be 1 or more", got=str(number))
+    require_at_least(1, {"`jobs`": jobs, "`trials`": trials})
     changes = overrides_from_mapping(overrides) if isinstance(overrides, Mapping) else list(overrides)
     spec = load_train(source, changes)
     searched = _searched(spec)
