@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -69,6 +70,13 @@ def on_the_processor(request: pytest.FixtureRequest) -> Iterator[None]:
         if has_gpu_driver() and request.node.get_closest_marker("gpu") is None:
             patch.setenv("CUDA_VISIBLE_DEVICES", "")
         yield
+
+
+@pytest.fixture
+def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder during the test: a new one, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 # What is collected stays to the end, millions of objects: no search for garbage need look through it.

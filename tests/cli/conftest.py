@@ -81,16 +81,15 @@ def fixed_roofline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def work(current_folder: Path) -> Path:
     """The current folder, with `net.yaml`, `train.yaml` and `blobs.npz`: two classes, 21 samples each, far apart."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.yaml").write_text(NET)
-    (tmp_path / "train.yaml").write_text(TRAIN)
+    (current_folder / "net.yaml").write_text(NET)
+    (current_folder / "train.yaml").write_text(TRAIN)
     random = np.random.default_rng(0)
     label = np.arange(42, dtype=np.int32) % 2
     features = (random.standard_normal((42, 3)) + 4.0 * (2 * label[:, None] - 1)).astype(np.float32)
-    np.savez(tmp_path / "blobs.npz", features=features, label=label)
-    return tmp_path
+    np.savez(current_folder / "blobs.npz", features=features, label=label)
+    return current_folder
 
 
 @pytest.fixture

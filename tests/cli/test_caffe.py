@@ -41,16 +41,15 @@ def fields_of(type_: str) -> dict[str, object]:
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def files(current_folder):
     random = np.random.default_rng(5)
     x, y = random.normal(size=(6, 3)).astype(np.float32), random.normal(size=(6, 2)).astype(np.float32)
-    (tmp_path / "data").mkdir()
+    (current_folder / "data").mkdir()
     with h5py.File("data/train.h5", "w") as file:
         file["x"], file["y"] = x, y
-    (tmp_path / "data/list.txt").write_text("train.h5\n")
-    (tmp_path / "net.prototxt").write_text(NET)
-    return tmp_path, x, y
+    (current_folder / "data/list.txt").write_text("train.h5\n")
+    (current_folder / "net.prototxt").write_text(NET)
+    return current_folder, x, y
 
 
 def test_an_import_without_weights_has_no_weights(netspec, files):

@@ -53,10 +53,9 @@ HEIGHT, WIDTH = 32, 64
 
 
 @pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def photos(current_folder: Path) -> Path:
     """Twelve images of four fields, some of them red or green; the ids of their classes are 7 and 3."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "photos").mkdir()
+    (current_folder / "photos").mkdir()
     random, annotations, images = np.random.default_rng(3), list[dict[str, Any]](), list[dict[str, Any]]()
     for number in range(12):
         image = Image.new("RGB", (WIDTH, HEIGHT), (20, 20, 20))
@@ -73,7 +72,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("boxes.json").write_text(json.dumps(document))
     Path("net.yaml").write_text(NET)
     Path("train.yaml").write_text(TRAIN.replace("STEPS", "{type: Resizing, height: 16, width: 16}"))
-    return tmp_path
+    return current_folder
 
 
 def boxes_of(number: int) -> list[tuple[str, float, float, float, float]]:

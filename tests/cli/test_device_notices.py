@@ -74,9 +74,8 @@ def warning(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, netspec: Netspec) -> None:
+def runs(current_folder: Path, netspec: Netspec) -> None:
     """Runs of a classifier of rows, and of a language model."""
-    monkeypatch.chdir(tmp_path)
     rows = [f"{row},{row % 3},{'high' if row > 7 else 'low'}" for row in range(16)]
     Path("table.csv").write_text("\n".join(["a,b,label", *rows]))
     Path("text.txt").write_text("abcd" * 20)

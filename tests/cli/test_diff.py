@@ -78,8 +78,7 @@ def test_layers_and_settings(netspec, trained):
     assert "solver.learning_rate" in netspec("diff", "train.yaml", "faster.yaml").out
 
 
-def test_layers_without_names(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_layers_without_names(netspec, current_folder):
     net = "netspec: 1\ninputs: {x: {shape: [4]}}\nlayers: [{type: Dense, units: UNITS}, {type: Dense, units: 2}]\n"
     Path("one.yaml").write_text(net.replace("UNITS", "3"))
     Path("two.yaml").write_text(net.replace("UNITS", "4"))
@@ -100,8 +99,7 @@ outputs: [y]
 """
 
 
-def test_a_padding_that_comes_to_the_same_is_the_same(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_padding_that_comes_to_the_same_is_the_same(netspec, current_folder):
     Path("a.yaml").write_text(IMAGES)
     other = IMAGES.replace("padding: same", "padding: [[2, 2], [2, 2]]").replace(
         "pool_size: 2", "pool_size: 2, strides: 2"
@@ -114,8 +112,7 @@ def test_a_padding_that_comes_to_the_same_is_the_same(netspec, tmp_path, monkeyp
     assert "padding.0.0: 2 → 1" in netspec("diff", "a.yaml", "b.yaml").out
 
 
-def test_added_layers_are_printed_without_defaults(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_added_layers_are_printed_without_defaults(netspec, current_folder):
     loss = "losses: [{type: SparseCategoricalCrossentropy, from: [y, label], from_logits: true, name: loss}]\n"
     Path("a.yaml").write_text(IMAGES)
     Path("b.yaml").write_text(IMAGES + loss)

@@ -295,8 +295,7 @@ layers:
 """
 
 
-def test_batch_normalization_is_folded_on_request(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_batch_normalization_is_folded_on_request(netspec, current_folder):
     Path("net.yaml").write_text(FOLDING)
     model = load("net.yaml")
     random = np.random.default_rng(0)
@@ -352,9 +351,8 @@ layers:
 """
 
 
-def test_an_ambiguous_state_dict_names_the_options_that_resolve_it(netspec, tmp_path, monkeypatch) -> None:
+def test_an_ambiguous_state_dict_names_the_options_that_resolve_it(netspec, current_folder) -> None:
     """Two modules fit each of two layers, and their names do not help."""
-    monkeypatch.chdir(tmp_path)
     Path("net.yaml").write_text(AMBIGUOUS)
     theirs = {f"fc.{n}.{name}": np.full(shape, n, "float32") for n in (0, 2) for name, shape in
               (("weight", (4, 4)), ("bias", (4,)))}  # fmt: skip
@@ -403,9 +401,8 @@ def test_a_cut_that_can_not_be(netspec, trained):
     assert not Path("part").exists()
 
 
-def test_notes_of_one_kind_are_one_line_and_json_has_all(netspec, tmp_path, monkeypatch):
+def test_notes_of_one_kind_are_one_line_and_json_has_all(netspec, current_folder):
     """Twelve layers with names that Keras does not allow, and twelve inputs that are channels-last in Keras."""
-    monkeypatch.chdir(tmp_path)
     numbers = range(12)
     inputs = ", ".join(f"x{n}: {{shape: [3, 4, 4]}}" for n in numbers)
     layers = "".join(f"  - {{name: b.{n}/c, type: Conv2D, filters: 3, kernel_size: 1, from: x{n}}}\n" for n in numbers)

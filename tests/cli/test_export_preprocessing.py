@@ -47,9 +47,8 @@ STEPS = (
 
 
 @pytest.fixture
-def pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NDArray[np.uint8]:
+def pixels(current_folder: Path) -> NDArray[np.uint8]:
     """Six images in two folders, in the order in which the source reads them: (6, 3, 5, 9) of uint8."""
-    monkeypatch.chdir(tmp_path)
     pixels = np.random.default_rng(1).integers(0, 256, (6, 5, 9, 3), np.uint8)
     for index, image in enumerate(pixels):
         Path(f"photos/{index // 3}").mkdir(parents=True, exist_ok=True)

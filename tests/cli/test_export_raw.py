@@ -129,9 +129,8 @@ STEPS = {
 
 
 @pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def photos(current_folder: Path) -> list[str]:
     """Smooth images with noise, each of another size; of two classes."""
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     for index, (height, width) in enumerate(SIZES):
         folder = Path("photos") / ("blue", "red")[index % 2]
@@ -238,9 +237,8 @@ data:
 
 
 @pytest.fixture
-def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def rows(current_folder: Path) -> Path:
     """Forty rows with numbers, names, dates and texts, some of them missing."""
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(2)
     columns = {
         "age": ["18", "30.25", "", "?"], "color": ["blue", "green", "teal", ""],
@@ -251,7 +249,7 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }  # fmt: skip
     lines = [",".join(f'"{random.choice(values)}"' for values in columns.values()) for _ in range(40)]
     Path("rows.csv").write_text("\n".join([",".join(columns), *lines]) + "\n")
-    return tmp_path
+    return current_folder
 
 
 def test_a_table_with_dates_and_texts(netspec, rows):
@@ -276,8 +274,7 @@ def test_a_table_with_dates_and_texts(netspec, rows):
     assert "the model does not contain the preprocessing: `review`" in file.err
 
 
-def test_only_columns_that_need_it_are_listed(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_only_columns_that_need_it_are_listed(netspec, current_folder):
     Path("rows.csv").write_text("length,width,color,town,size,kind\n1,2,red,Lund,3,long\n4,5,blue,Turku,6,short\n")
     columns = (
         "length: numeric, width: {type: numeric, missing: mean}, color: {type: categorical, vocabulary: [red, blue]}"
@@ -317,8 +314,7 @@ NOTES = "sensors of 2024\n// a, b\n"
     ],
     ids=["comments", "names", "lines", "quotes", "number signs", "blanks"],
 )
-def test_the_script_reads_tables_as_the_data_is_read(netspec, tmp_path, monkeypatch, fields, before, changes):
-    monkeypatch.chdir(tmp_path)
+def test_the_script_reads_tables_as_the_data_is_read(netspec, current_folder, fields, before, changes):
     lines = [f"{length},{('red', 'blue')[length % 2]},{('long', 'short')[length < 8]}" for length in range(16)]
     lines[5:5] = ["// 1,2,3" if "//" in fields else "# 1" if "#" in fields else ""]
     names = ["length,color,kind"] if "true" in fields else []
@@ -366,8 +362,7 @@ def test_a_model_without_preprocessing_describes_the_encodings_of_its_inputs(net
     assert "vocabulary" in json.loads(metadata["netspec_tokenizers"])["review"]
 
 
-def test_a_model_without_preprocessing_says_that_its_output_is_normalized(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_model_without_preprocessing_says_that_its_output_is_normalized(netspec, current_folder):
     Path("rows.csv").write_text("size,price\n1,10\n2,30\n3,50\n")
     columns = "{size: numeric, price: {type: numeric, normalization: standard}}"
     net = (
@@ -439,8 +434,7 @@ def test_the_script_reads_missing_texts(netspec, rows, missing):
     assert script("lost.csv") == expected
 
 
-def test_the_script_refuses_unknown_categories(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_script_refuses_unknown_categories(netspec, current_folder):
     lines = [f"2024-01-{1 + i:02},{i},{('red', 'blue')[i % 2]},{('long', 'short')[i < 8]}" for i in range(16)]
     Path("rows.csv").write_text("\n".join(["since,length,color,kind", *lines]) + "\n")
     trained(netspec, DROPPED)
@@ -480,8 +474,7 @@ train: {max_epochs: 4}
 """
 
 
-def test_categories_without_training_rows_have_no_random_effect(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_categories_without_training_rows_have_no_random_effect(netspec, current_folder):
     lines = [f"{('red', 'blue')[i % 2]},{('Lund', 'Bergen')[i % 3 == 0]},{('long', 'short')[i < 8]}" for i in range(16)]
     Path("rows.csv").write_text("\n".join(["color,town,kind", *lines]) + "\n")
     trained(netspec, COLUMNS)
@@ -520,8 +513,7 @@ def test_the_script_notes_what_the_training_did_not_learn(netspec, rows):
 NOTATION = 'header: true, delimiter: ";", decimal: ",", thousands: "."'
 
 
-def test_the_script_reads_numbers_in_their_notation(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_script_reads_numbers_in_their_notation(netspec, current_folder):
     numbers = [f"{index}.{index:03},{index}5 kg" if index % 2 else f"kg -{index},5" for index in range(1, 17)]
     rows = [f"{number};{('red', 'blue')[i % 2]};{('long', 'short')[i < 8]}" for i, number in enumerate(numbers)]
     Path("rows.csv").write_text("\n".join(["length;color;kind", *rows]) + "\n")
@@ -535,8 +527,7 @@ def test_the_script_reads_numbers_in_their_notation(netspec, tmp_path, monkeypat
         assert netspec("predict", "run", "--input", "bad.csv").status == 2, cell
 
 
-def test_the_script_reads_booleans_of_parquet_as_numbers(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_script_reads_booleans_of_parquet_as_numbers(netspec, current_folder):
     lengths, colors, kinds = range(16), [index % 2 == 0 for index in range(16)], ["long", "short"] * 8
     pq.write_table(pa.table({"length": lengths, "color": colors, "kind": kinds}), "rows.parquet")
     text = NOTED.replace("csv", "parquet").replace("FIELDS, ", "").replace("color: categorical", "color: numeric")
@@ -552,8 +543,7 @@ def test_the_script_reads_booleans_of_parquet_as_numbers(netspec, tmp_path, monk
     assert script_error("bad.csv") == "error: bad.csv: row 1: cannot read color '2'"
 
 
-def test_tables_of_another_format_than_the_training_data(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_tables_of_another_format_than_the_training_data(netspec, current_folder):
     numbers = [index + 0.5 for index in range(15)] + [15.0]
     columns = {"length": numbers, "color": ["red", "blue"] * 8, "kind": ["long"] * 8 + ["short"] * 8}
     rows = [";".join(map(str, row)).replace(".", ",") for row in zip(*columns.values(), strict=True)]
@@ -607,8 +597,7 @@ data:
 """
 
 
-def test_the_script_leaves_out_rows_with_missing_values(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_script_leaves_out_rows_with_missing_values(netspec, current_folder):
     lines = [f"{2000 + i}-0{1 + i % 3}-11,{i},{('red', 'blue')[i % 2]},{('long', 'short')[i < 8]}" for i in range(16)]
     lines[3], lines[5], lines[9] = "?,1,red,long", "2003-01-01,1,None,long", "2003-02-01,-1,red,long"
     Path("rows.csv").write_text("\n".join(["since,length,color,kind", *lines]) + "\n")
@@ -636,8 +625,7 @@ def test_the_script_for_arrays_explains_what_it_takes(netspec, trained):
     assert script_error("rows.csv") == f"error: rows.csv: {expected}"
 
 
-def test_the_script_refuses_images_of_another_size(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_script_refuses_images_of_another_size(netspec, current_folder):
     result = netspec("export", "lenet_mnist", "--output", "deployed")
     assert result.status == 0, result.err
     Image.new("RGB", (30, 28)).save("wide.png")
@@ -687,9 +675,8 @@ TEXTS = {
 
 
 @pytest.fixture
-def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def texts(current_folder: Path) -> list[str]:
     """Texts as files of class folders, and as the lines of a file."""
-    monkeypatch.chdir(tmp_path)
     for name, documents in TEXTS.items():
         Path("texts", name).mkdir(parents=True)
         for index, document in enumerate(documents):
@@ -769,8 +756,7 @@ data:
 
 
 @pytest.mark.parametrize("group", ["", ", group: shop"], ids=["one", "series"])
-def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, tmp_path, monkeypatch, group):
-    monkeypatch.chdir(tmp_path)
+def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, current_folder, group):
     lines = [
         f"{shop},2024-{1 + index // 28:02}-{1 + index % 28:02},{'' if index % 7 == 3 else 9 + index % 5},"
         f"{200 + 50 * shop + 10 * np.sin(index):.1f}"
@@ -805,8 +791,7 @@ def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, tmp_path,
     assert script_error("new.csv") == "error: new.csv: row 2 is earlier than the row before: sort by day"
 
 
-def test_the_script_of_a_forecast_knows_the_days_of_the_week_without_rows(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_script_of_a_forecast_knows_the_days_of_the_week_without_rows(netspec, current_folder):
     days = [date(2024, 1, 1) + timedelta(index) for index in range(84) if index % 7 < 5]
     rows = [f"{day},{9 + index % 5},{100 + index % 7}" for index, day in enumerate(days)]
     Path("sales.csv").write_text("\n".join(["day,price,sold", *rows]) + "\n")
@@ -818,8 +803,7 @@ def test_the_script_of_a_forecast_knows_the_days_of_the_week_without_rows(netspe
     assert script_notes("new.csv") == ["note: steps in `day` differ from the training data, the first before row 8"]
 
 
-def test_the_script_reads_times_and_dates_of_parquet_files(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_script_reads_times_and_dates_of_parquet_files(netspec, current_folder):
     days = [date(2024, 1, 1) + timedelta(index) for index in range(60)]
     text = FORECAST.replace("HORIZON", "1").replace("shape: [1]", "shape: []").replace("UNITS", "1")
     text = text.replace("GROUP", "").replace("time: day", "time: 'day {UTC} \"1\"', time_format: '%Y-%d-%m'")
@@ -845,8 +829,7 @@ def test_the_script_reads_times_and_dates_of_parquet_files(netspec, tmp_path, mo
 
 
 @pytest.mark.parametrize("group", ["", ", group: shop"], ids=["one", "series"])
-def test_windows_of_the_script_have_no_gaps(netspec, tmp_path, monkeypatch, group):
-    monkeypatch.chdir(tmp_path)
+def test_windows_of_the_script_have_no_gaps(netspec, current_folder, group):
     lines = [
         f"{index // 31},2024-{1 if group else 1 + 2 * (index // 31):02}-{1 + index % 31:02},{9 + index % 5},"
         f"{100 + index % 7}"

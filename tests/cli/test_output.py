@@ -55,9 +55,8 @@ def test_json_has_no_nan(capsys):
     assert capsys.readouterr().out == '{"a": null}\n'
 
 
-def test_files_and_overrides(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a=b").touch()
+def test_files_and_overrides(current_folder):
+    (current_folder / "a=b").touch()
     assert files_and_overrides(["x.yaml", "k=v", "~k", "a=b"]) == (["x.yaml", "a=b"], ["k=v", "~k"])
 
 

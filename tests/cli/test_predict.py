@@ -84,8 +84,7 @@ SET = "source: idx, images: images.idx, labels: labels.idx"
 
 
 @pytest.mark.parametrize("source", [FOLDER, SET])
-def test_images_are_prepared_as_in_the_training(netspec, tmp_path, monkeypatch, source):
-    monkeypatch.chdir(tmp_path)
+def test_images_are_prepared_as_in_the_training(netspec, current_folder, source):
     pixels = np.random.default_rng(1).integers(0, 256, (3, 4, 6), np.uint8)
     for index, image in enumerate(pixels):
         Path(f"photos/{index % 2}").mkdir(parents=True, exist_ok=True)
@@ -294,8 +293,7 @@ data: {train: {source: npz, path: data.npz, batch_size: 2}}
 """
 
 
-def test_masks_are_written_as_images(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_masks_are_written_as_images(netspec, current_folder):
     images = np.random.default_rng(1).random((3, 1, 4, 6), np.float32)
     np.savez("data.npz", image=images, mask=(3 * images[:, 0]).astype(np.int32))
     Path("train.yaml").write_text(SEGMENTS)
@@ -317,8 +315,7 @@ def test_a_folder_is_for_masks_and_boxes_only(netspec, trained):
     assert not Path("masks").exists()
 
 
-def test_a_report_has_class_names_and_files(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_report_has_class_names_and_files(netspec, current_folder):
     for index in range(6):
         name = ("ant", "bee")[index % 2]
         Path(f"photos/{name}").mkdir(parents=True, exist_ok=True)
@@ -344,9 +341,8 @@ def test_a_report_has_class_names_and_files(netspec, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def gray_photos(netspec, tmp_path, monkeypatch):
+def gray_photos(netspec, current_folder):
     """A run that classifies gray images, and seven images of which two cannot be read."""
-    monkeypatch.chdir(tmp_path)
     for index in range(7):
         Path(f"photos/{index % 2}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((4, 6), index, np.uint8)).save(f"photos/{index % 2}/{index}.png")
@@ -354,7 +350,7 @@ def gray_photos(netspec, tmp_path, monkeypatch):
     assert netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference").status == 0
     Path("photos/0/2.png").write_text("no image")
     Path("photos/1/5.png").write_bytes(Path("photos/1/5.png").read_bytes()[:50])
-    return tmp_path
+    return current_folder
 
 
 def test_foreign_weights_get_class_names_from_the_training_folder_or_the_spec(netspec, gray_photos):
@@ -431,9 +427,8 @@ def test_files_of_another_kind_are_named(netspec, gray_photos):
     assert "photos cannot" not in result.err
 
 
-def test_an_image_that_no_prediction_depends_on_is_refused(netspec, tmp_path, monkeypatch):
+def test_an_image_that_no_prediction_depends_on_is_refused(netspec, current_folder):
     """A generator reads random numbers, which a transform adds to the images of its training."""
-    monkeypatch.chdir(tmp_path)
     Image.new("L", (28, 28)).save("image.png")
     result = netspec("predict", "dcgan_mnist", "--input", "image.png", "--device", "reference")
     assert result.status == 2
@@ -517,8 +512,7 @@ data:
 """
 
 
-def test_rows_without_a_value_are_named_and_the_others_keep_their_numbers(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_rows_without_a_value_are_named_and_the_others_keep_their_numbers(netspec, current_folder):
     Path("train.yaml").write_text(CARS)
     Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
     Path("new.csv").write_text("km,built\n1,2\n3,\n,4\n5,6\n")
@@ -539,8 +533,7 @@ def test_rows_without_a_value_are_named_and_the_others_keep_their_numbers(netspe
         netspec_package.predict("run", [rows[1]])
 
 
-def test_the_rows_of_a_table_that_is_named_twice_are_kept_twice(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_rows_of_a_table_that_is_named_twice_are_kept_twice(netspec, current_folder):
     Path("train.yaml").write_text(CARS)
     Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
     Path("new.csv").write_text("km,built,id\n1,2,a\n3,,b\n,4,c\n5,6,d\n")
@@ -549,8 +542,7 @@ def test_the_rows_of_a_table_that_is_named_twice_are_kept_twice(netspec, tmp_pat
     assert (result.status, [answer["id"] for answer in result.lines]) == (0, ["a", "d", "a", "d"])
 
 
-def test_long_texts_are_cut_in_a_table_and_complete_as_json(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_long_texts_are_cut_in_a_table_and_complete_as_json(netspec, current_folder):
     Path("train.yaml").write_text(CARS)
     Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
     remark = "one owner,\nno rust " * 20
@@ -565,8 +557,7 @@ def test_long_texts_are_cut_in_a_table_and_complete_as_json(netspec, tmp_path, m
     assert answer["remark"] == remark.strip()
 
 
-def test_kept_columns_have_the_types_and_the_notation_of_their_table(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_kept_columns_have_the_types_and_the_notation_of_their_table(netspec, current_folder):
     Path("train.yaml").write_text(CARS.replace("header: true", 'header: true\n    delimiter: ";"\n    decimal: ","'))
     Path("cars.csv").write_text("km;built;price\n1,5;2;3\n2;3;4\n")
     assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
@@ -605,8 +596,7 @@ def test_kept_columns_have_the_types_and_the_notation_of_their_table(netspec, tm
     )
 
 
-def test_files_with_columns_of_different_types_are_written_as_one_parquet_file(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_files_with_columns_of_different_types_are_written_as_one_parquet_file(netspec, current_folder):
     Path("train.yaml").write_text(CARS)
     Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
     assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
@@ -627,8 +617,7 @@ def test_files_with_columns_of_different_types_are_written_as_one_parquet_file(n
     )  # fmt: skip
 
 
-def test_values_that_the_training_did_not_learn_are_noted(netspec, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_values_that_the_training_did_not_learn_are_noted(netspec, current_folder):
     numeric = "built: {type: numeric, missing: drop}"
     city = "city: {type: categorical, unknown: index, missing: unknown}"
     Path("train.yaml").write_text(CARS.replace("shape: [2]", "shape: [5]").replace(numeric, f"{numeric}, {city}"))

@@ -31,8 +31,7 @@ search:
 
 
 @pytest.fixture
-def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def spec(current_folder: Path) -> None:
     random = np.random.default_rng(0)
     np.savez("line.npz", x=random.random((64, 4), np.float32), y=random.random((64, 1), np.float32))
     Path("train.yaml").write_text(SPEC)
@@ -104,9 +103,8 @@ def test_mistakes_are_located(netspec, spec):
 
 
 @pytest.fixture
-def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def rings(current_folder: Path) -> None:
     """A table of 60 rows with a class."""
-    monkeypatch.chdir(tmp_path)
     points = np.random.default_rng(0).normal(size=(60, 2)).round(3)
     rows = [f"{x},{y},{'inner' if x * x + y * y < 1.4 else 'outer'}" for x, y in points]
     Path("rings.csv").write_text("\n".join(["x,y,ring", *rows]) + "\n")

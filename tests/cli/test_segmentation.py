@@ -46,11 +46,10 @@ COLORS = np.array([[10, 10, 10], [200, 30, 30], [30, 200, 30]], np.uint8)
 
 
 @pytest.fixture
-def fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fields(current_folder: Path) -> Path:
     """Twelve images of 16 × 24 pixels, in whose left and right halves are two of three classes."""
-    monkeypatch.chdir(tmp_path)
     for name in ("images", "masks"):
-        (tmp_path / "fields" / name).mkdir(parents=True)
+        (current_folder / "fields" / name).mkdir(parents=True)
     for index in range(12):
         mask = np.zeros((16, 24), np.uint8)
         mask[:, :12], mask[:, 12:] = index % 3, (index + 1) % 3
@@ -59,7 +58,7 @@ def fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("fields/classes.txt").write_text("soil\nred\ngreen\n")
     Path("net.yaml").write_text(NET)
     Path("train.yaml").write_text(TRAIN)
-    return tmp_path
+    return current_folder
 
 
 @pytest.mark.slow

@@ -12,8 +12,7 @@ from PIL import Image
 import netspec
 
 
-def test_images_are_searched_and_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_images_are_searched_and_predicted(current_folder: Path) -> None:
     for index in range(20):
         path = Path("photos", ("dark", "bright")[index % 2], f"{index}.png")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -39,9 +39,8 @@ train: {max_epochs: 30}
 
 
 @pytest.fixture
-def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def images(current_folder: Path) -> Path:
     """A run on images whose class is that of a bright square on the left or on the right."""
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(1)
     for index in range(16):
         pixels = random.integers(0, 80, (24, 24), np.uint8)
@@ -50,7 +49,7 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Path("photos", name).mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(f"photos/{name}/{index}.png")
     Path("train.yaml").write_text(IMAGES)
-    return netspec.train("train.yaml", run_dir=tmp_path / "run").run_dir
+    return netspec.train("train.yaml", run_dir=current_folder / "run").run_dir
 
 
 def test_the_heat_map_marks_the_square(images: Path) -> None:
@@ -104,15 +103,14 @@ train: {max_epochs: 30}
 
 
 def test_the_word_that_decides_contributes_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    current_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     for index in range(16):
         name, word = (("bad", "awful"), ("good", "lovely"))[index % 2]
         Path("reviews", name).mkdir(parents=True, exist_ok=True)
         Path("reviews", name, f"{index}.txt").write_text(f"the film {'and plot ' * (index % 3)}is {word}")
     Path("train.yaml").write_text(TEXTS)
-    run = netspec.train("train.yaml", run_dir=tmp_path / "run").run_dir
+    run = netspec.train("train.yaml", run_dir=current_folder / "run").run_dir
     explanation = netspec.explain_text(run, "the film\nis lovely")
     assert explanation.label == "good"
     assert [word for word, _ in explanation.parts] == ["the", "film", "is", "lovely"]
@@ -136,9 +134,8 @@ def test_the_word_that_decides_contributes_most(
 
 
 def test_words_of_a_table_of_texts(
-    text_table_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    text_table_run: Path, current_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("new.csv").write_text('review\nnice great\n"poor, awful"\n')
     Path("new.txt").write_text("nice great\nreview")
     explanation = netspec.explain_row(text_table_run, "new.csv", row=2)
@@ -177,8 +174,7 @@ train: {max_epochs: 20}
 """
 
 
-def test_the_column_that_decides_is_the_most_important(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_column_that_decides_is_the_most_important(current_folder: Path) -> None:
     random = np.random.default_rng(2)
     rows = [(random.normal(), random.choice(["red", "blue"]), random.random()) for _ in range(300)]
     lines = ["size,color,noise,answer"]
@@ -188,7 +184,7 @@ def test_the_column_that_decides_is_the_most_important(tmp_path: Path, monkeypat
     ]
     Path("rows.csv").write_text("\n".join(lines) + "\n")
     Path("train.yaml").write_text(TABLE)
-    run = netspec.train("train.yaml", run_dir=tmp_path / "run")
+    run = netspec.train("train.yaml", run_dir=current_folder / "run")
     importances = netspec.explain_columns(run.run_dir)
     assert [each.column for each in importances][:2] == ["size", "color"]
     by_column = {each.column: each.increase for each in importances}
@@ -208,9 +204,8 @@ def test_numbers_of_a_column_have_the_same_decimals(values: list[float], cells: 
 
 
 def test_rows_that_changed_since_the_training_are_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    current_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     lines = [f"{size},red,0.5,{'yes' if size > 10 else 'no'}" for size in range(20)]
     Path("rows.csv").write_text("\n".join(["size,color,noise,answer", *lines]) + "\n")
     text = TABLE.replace("    batch_size", "    split: {test: 0.5}\n    batch_size").replace("shape: [4]", "shape: [3]")
@@ -229,9 +224,8 @@ def test_rows_that_changed_since_the_training_are_a_warning(
 
 
 def test_the_columns_of_a_row_contribute_to_its_class(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    current_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(2)
     sizes = random.normal(size=200)
     lines = [f"{size},{random.choice(['red', 'blue'])},0.5,{'yes' if size > 0 else 'no'}" for size in sizes]
@@ -289,8 +283,7 @@ train: {max_epochs: 40}
 """
 
 
-def test_a_forecast_depends_on_the_row_that_it_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_forecast_depends_on_the_row_that_it_repeats(current_folder: Path) -> None:
     random = np.random.default_rng(4)
     values = np.tile([1.0, 5.0, 2.0], 40) + random.normal(0, 0.1, 120)
     Path("rows.csv").write_text(
@@ -335,9 +328,8 @@ train: {max_epochs: 40}
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_the_loud_part_of_a_sound_contributes_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+    current_folder: Path, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(5)
     for index in range(16):
         name, loud = (("early", slice(20, 40)), ("late", slice(320, 340)))[index % 2]

@@ -36,12 +36,11 @@ def training(folder: Path, **solver: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_suggested_rate_is_safe_and_much_better_than_a_tenth_of_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    spec = training(tmp_path)
-    before = sorted(tmp_path.iterdir())
+def test_the_suggested_rate_is_safe_and_much_better_than_a_tenth_of_it(current_folder):
+    spec = training(current_folder)
+    before = sorted(current_folder.iterdir())
     search = netspec.find_learning_rate(spec, device="reference")
-    assert sorted(tmp_path.iterdir()) == before, "no run directory"
+    assert sorted(current_folder.iterdir()) == before, "no run directory"
     assert (search.current, search.field) == (0.05, "solver.learning_rate")
     assert search.suggested is not None
     assert search.steepest is not None

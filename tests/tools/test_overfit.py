@@ -22,9 +22,8 @@ FLIP = {"type": "RandomFlip", "mode": "horizontal"}
 
 
 @pytest.fixture
-def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def training(current_folder: Path) -> dict[str, Any]:
     """A classifier of noise, which it can only memorize."""
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     np.savez("noise.npz", x=random.normal(size=(40, 6)).astype("f"), label=random.integers(0, 3, 40).astype("i4"))
     return {
@@ -40,7 +39,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
             "metrics": [{"type": "SparseCategoricalAccuracy", "name": "accuracy", "from": ["logits", "label"]}],
         },
-        "data": {"train": {"source": "npz", "path": str(tmp_path / "noise.npz"), "batch_size": 8, "shuffle": True}},
+        "data": {"train": {"source": "npz", "path": str(current_folder / "noise.npz"), "batch_size": 8, "shuffle": True}},
         "solver": {"type": "Adam", "learning_rate": 0.02}, "train": {"max_epochs": 3, "accumulate": 2, "seed": 3},
     }  # fmt: skip
 

@@ -30,9 +30,8 @@ SMALL: dict[str, Any] = {"steps": 2, "warmup": 1, "device": "reference"}
 
 
 @pytest.fixture
-def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def training(current_folder: Path) -> dict[str, Any]:
     """A small classifier of noise."""
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     np.savez("noise.npz", x=random.normal(size=(40, 6)).astype("f"), label=random.integers(0, 3, 40).astype("i4"))
     return {
@@ -47,7 +46,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         },
         "data": {
             "train": {
-                "source": "npz", "path": str(tmp_path / "noise.npz"), "batch_size": 8,
+                "source": "npz", "path": str(current_folder / "noise.npz"), "batch_size": 8,
                 "transforms": [{"type": "Rescaling", "scale": 0.5}],
             }
         },

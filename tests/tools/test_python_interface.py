@@ -22,11 +22,10 @@ NET = {
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(current_folder):
     """A folder with a net file, which is the current one."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.yaml").write_text(yaml.safe_dump(NET, sort_keys=False))
-    return tmp_path
+    (current_folder / "net.yaml").write_text(yaml.safe_dump(NET, sort_keys=False))
+    return current_folder
 
 
 def test_importing_the_package_loads_no_other_module():

@@ -30,13 +30,12 @@ RATE = "solver.learning_rate"
 
 
 @pytest.fixture
-def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def training(current_folder: Path) -> Make:
     """Returns a linear regression of 96 samples with a search: three epochs of three steps."""
-    monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     x = random.standard_normal((96, 4)).astype(np.float32)
     np.savez("line.npz", x=x, y=x @ random.standard_normal((4, 1)).astype(np.float32))
-    source = {"source": "npz", "path": str(tmp_path / "line.npz"), "batch_size": 32}
+    source = {"source": "npz", "path": str(current_folder / "line.npz"), "batch_size": 32}
 
     def make(fields: dict[str, Any], data: dict[str, Any] | None = None, **search: Any) -> dict[str, Any]:
         return {

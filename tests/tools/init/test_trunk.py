@@ -54,9 +54,8 @@ def images(folder: Path, classes: tuple[str, ...], count: int, size: tuple[int, 
 
 
 @pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def model(current_folder: Path) -> Path:
     """A trained run in `run`, its ONNX model, and 30 images of three other classes in `photos`."""
-    monkeypatch.chdir(tmp_path)
     images(Path("scenes"), ("sea", "wood"), 16)
     images(Path("photos"), ("a", "b", "c"), 30)
     Path("scenes.yaml").write_text(SCENES)
@@ -139,9 +138,8 @@ def test_a_trunk_for_images_of_other_colors(model: Path, gray: bool) -> None:
     ("trunk", "output"), [("unet", "`logits` [3, 64, 64]"), ("shapes_detector", "`detections` [144, 7]")]
 )
 def test_a_trunk_of_a_net_that_does_not_predict_for_whole_images(
-    trunk: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trunk: str, output: str, current_folder: Path, 
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     images(Path("photos"), ("a", "b", "c"), 30)
     warnings = init("photos", trunk=trunk).warnings
     assert any(f"the net of the trunk predicts {output}, not one vector per image" in text for text in warnings)
@@ -215,8 +213,7 @@ def digits(folder: Path, split: Literal["train", "test"], classes: range, count:
 
 
 @pytest.mark.exhaustive
-def test_a_trunk_beats_a_training_from_scratch_on_few_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_trunk_beats_a_training_from_scratch_on_few_samples(current_folder: Path) -> None:
     digits(Path("low"), "train", range(5), 300)
     digits(Path("high/train"), "train", range(5, 10), 5)
     digits(Path("high/test"), "test", range(5, 10), 100)
@@ -242,8 +239,7 @@ train: {max_epochs: 3}
     assert accuracies["trunk"] > 0.7, accuracies
 
 
-def test_a_model_of_the_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_model_of_the_zoo(current_folder: Path) -> None:
     images(Path("letters"), ("a", "b", "c"), 10, (28, 28))
     result = init("letters", trunk="lenet_mnist")
     assert "trunk lenet_mnist: 6 layers, for images of 28 × 28" in result.findings
