@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from json import loads
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,22 +55,32 @@ class Outcome:
         return [loads(line) for line in self.out.splitlines()]
 
 
-Netspec: TypeAlias = Callable[..., Outcome]
+@dataclass(frozen=True)
+class Netspec:
+    """Calls the command line in this process."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *words: str | Path) -> Outcome:
+        """Call a command with words; whatever happens there is no traceback."""
+        self.capsys.readouterr()
+        status = main([str(word) for word in words])
+        captured = self.capsys.readouterr()
+        assert "Traceback" not in captured.out + captured.err
+        return Outcome(status, captured.out, captured.err)
+
+    def ok(self, *words: str | Path) -> Outcome:
+        """Call a command that must succeed."""
+        outcome = self(*words)
+        assert outcome.status == 0, outcome.err
+        return outcome
 
 
 @pytest.fixture
 def netspec(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Netspec:
-    """Call the command line with words; whatever happens there is no traceback."""
+    """Call the command line."""
     monkeypatch.setattr("sys.argv", ["netspec"])
-
-    def run(*words: str | Path) -> Outcome:
-        capsys.readouterr()
-        status = main([str(word) for word in words])
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.out + captured.err
-        return Outcome(status, captured.out, captured.err)
-
-    return run
+    return Netspec(capsys)
 
 
 @pytest.fixture(autouse=True)
@@ -95,5 +104,5 @@ def work(current_folder: Path) -> Path:
 @pytest.fixture
 def trained(work: Path, netspec: Netspec) -> Path:
     """The folder after `netspec train` has written `run/`."""
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     return work

@@ -54,8 +54,7 @@ def files(current_folder):
 
 def test_an_import_without_weights_has_no_weights(netspec, files):
     """The command that is suggested next can be run: an export needs weights."""
-    result = netspec("import", "net.prototxt", "--output", "made", "--shape", "x=3")
-    assert result.status == 0, result.err
+    result = netspec.ok("import", "net.prototxt", "--output", "made", "--shape", "x=3")
     assert "the net has no weights" in result.out
     assert "plan made/net.yaml" in result.out
     assert "export" not in result.out
@@ -85,11 +84,9 @@ def test_a_training_of_caffe_resumes(netspec, files, type_):
             file[f"history/{index}"] = array.astype(np.float32)
     (folder / "solver.prototxt").write_text(f'net: "net.prototxt"\n{RATE}{RULES[type_]}')
 
-    result = netspec("import", "solver.prototxt", "--weights", "line_iter_3.solverstate.h5", "--output", "line")
-    assert result.status == 0, result.err
+    result = netspec.ok("import", "solver.prototxt", "--weights", "line_iter_3.solverstate.h5", "--output", "line")
     assert "train line/train.yaml --resume line/checkpoint.h5" in result.out
-    run = netspec("train", "line/train.yaml", "--resume", "line/checkpoint.h5", "--run-dir", "run")
-    assert run.status == 0, run.err
+    netspec.ok("train", "line/train.yaml", "--resume", "line/checkpoint.h5", "--run-dir", "run")
     for _ in range(BEFORE, STEPS):
         weights = step(weights)
     arrays = read_weights("run/weights.h5").arrays
@@ -101,14 +98,13 @@ def test_a_training_of_caffe_resumes(netspec, files, type_):
 def test_a_trained_net_is_written_and_read_again(netspec, files):
     folder, *_ = files
     (folder / "solver.prototxt").write_text(f'net: "net.prototxt"\n{RATE}{RULES["Nesterov"]}')
-    assert netspec("import", "solver.prototxt", "--output", "line").status == 0
-    assert netspec("train", "line/train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("import", "solver.prototxt", "--output", "line")
+    netspec.ok("train", "line/train.yaml", "--run-dir", "run")
     words = ("line/train.yaml", "--weights", "run/weights.h5", "--output", "line.caffemodel")
-    result = netspec("export", *words)
-    assert result.status == 0, result.err
+    result = netspec.ok("export", *words)
     assert "the file, read back, gives the same results" in result.out
     assert {"line.caffemodel", "line.prototxt"} <= {path.name for path in folder.iterdir()}
-    assert netspec("import", "line.prototxt", "--weights", "line.caffemodel", "--output", "again").status == 0
+    netspec.ok("import", "line.prototxt", "--weights", "line.caffemodel", "--output", "again")
     before, after = (read_weights(name).arrays for name in ("run/weights.h5", "again/weights.h5"))
     assert before.keys() == after.keys()
     for name, array in before.items():

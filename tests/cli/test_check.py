@@ -57,7 +57,7 @@ def test_export_problems_are_known_before_training(netspec, work):
         (place(work / "net.yaml", "{name: one")[0], "layers.one"),
         (place(work / "net.yaml", "{name: two")[0], "layers.two"),
     ]
-    assert netspec("check", "train.yaml", "--export", "onnx").status == 0
+    netspec.ok("check", "train.yaml", "--export", "onnx")
 
 
 def test_a_mistake_in_the_net_is_reported_once_with_export(netspec, work):
@@ -186,11 +186,11 @@ def test_data_that_does_not_exist_is_an_error(netspec, work):
 
 def test_data_is_not_looked_for_without_data(netspec, work):
     (work / "blobs.npz").unlink()
-    assert netspec("check", "train.yaml", "--no-data").status == 0
+    netspec.ok("check", "train.yaml", "--no-data")
 
 
 def test_a_file_may_look_like_an_override(netspec, work):
     folder = work / "lr=0.1"
     folder.mkdir()
     (folder / "net.yaml").write_text((work / "net.yaml").read_text())
-    assert netspec("check", "lr=0.1/net.yaml").status == 0
+    netspec.ok("check", "lr=0.1/net.yaml")

@@ -19,18 +19,17 @@ def test_there_and_back(netspec, trained, name):
     result = netspec("convert", "run", name)
     assert (result.status, result.err) == (0, "")
     assert "the same results: largest difference" in result.out
-    back = netspec("convert", name, "back.h5", "--json")
-    assert back.status == 0
+    back = netspec.ok("convert", name, "back.h5", "--json")
     assert back.json["files"] == ["back.h5"]
-    assert netspec("import", "back.h5", "--output", "back").status == 0
+    netspec.ok("import", "back.h5", "--output", "back")
     ours, theirs = load("net.yaml", "run/best.h5").parameters, load("back/net.yaml", "back/weights.h5").parameters
     assert all(np.array_equal(theirs[key], array) for key, array in ours.items())
 
 
 def test_a_checkpoint_and_a_spec_with_weights(netspec, trained):
     (checkpoint,) = list(Path("run/checkpoints").glob("*.h5"))[-1:]
-    assert netspec("convert", checkpoint, "one.npz").status == 0
-    assert netspec("convert", "train.yaml", "two.npz", "--weights", checkpoint).status == 0
+    netspec.ok("convert", checkpoint, "one.npz")
+    netspec.ok("convert", "train.yaml", "two.npz", "--weights", checkpoint)
     with np.load("one.npz") as first, np.load("two.npz") as two:
         assert set(first.files) == set(two.files)
         assert all(np.array_equal(first[name], two[name]) for name in first.files if name != "netspec.net")
@@ -38,8 +37,8 @@ def test_a_checkpoint_and_a_spec_with_weights(netspec, trained):
 
 def test_a_run_continues_in_keras_and_back_in_netspec(netspec, trained):
     checkpoint = max(Path("run/checkpoints").glob("*.h5"))
-    assert netspec("convert", checkpoint, "model.keras").status == 0
-    assert netspec("import", "model.keras", "--output", "back").status == 0
+    netspec.ok("convert", checkpoint, "model.keras")
+    netspec.ok("import", "model.keras", "--output", "back")
     before, after = read_checkpoint(checkpoint), read_checkpoint("back/checkpoint.h5")
     assert after.progress["step"] == before.progress["step"] == 12
     ours = {name: array for name, array in before.states.items() if before.roles[name] == "slot"}

@@ -97,9 +97,8 @@ def found_boxes(rows: list[dict[str, Any]]) -> list[tuple[str, float, float, flo
 def test_an_exported_model_selects_boxes(netspec: Netspec, photos: Path, steps: str) -> None:
     Path("train.yaml").write_text(TRAIN.replace("STEPS", steps))
     few = "train.max_steps=60"  # enough to find most boxes
-    assert netspec("train", "train.yaml", few, "--run-dir", "run", "--device", "reference").status == 0
-    result = netspec("export", "run", "--output", "deployed")
-    assert result.status == 0, result.err
+    netspec.ok("train", "train.yaml", few, "--run-dir", "run", "--device", "reference")
+    result = netspec.ok("export", "run", "--output", "deployed")
     assert "in the model: Resizing, Rescaling, non-maximum suppression" in result.out
     assert "image [N, 3, height, width] → boxes [N, 8, 4], scores [N, 8], classes [N, 8]" in result.out
     net = onnxruntime.InferenceSession("deployed/model.onnx", providers=["CPUExecutionProvider"])
@@ -126,16 +125,14 @@ def test_an_exported_model_selects_boxes(netspec: Netspec, photos: Path, steps: 
     assert found == lines
     assert {*answers[0]["boxes"][0]} == {"class", "score", "x1", "y1", "x2", "y2"}
     assert "finds objects of 2 classes" in Path("deployed/README.md").read_text()
-    imported = netspec("import", "deployed/model.onnx", "--output", "imported")
-    assert imported.status == 0, imported.err
+    netspec.ok("import", "deployed/model.onnx", "--output", "imported")
     assert "name: detections" in Path("imported/net.yaml").read_text()
 
 
 @pytest.mark.slow
 def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
-    assert netspec("check", "train.yaml").status == 0
-    trained = netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference")
-    assert trained.status == 0
+    netspec.ok("check", "train.yaml")
+    netspec.ok("train", "train.yaml", "--run-dir", "run", "--device", "reference")
     report = netspec("test", "run", "--split", "validation", "--report", "--output", "report").out
     assert "AP50" in report
     rows = list(csv.DictReader(Path("report/detection_report.csv").read_text().splitlines()))
@@ -145,7 +142,7 @@ def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
     header, *lines = netspec("predict", "run", "--input", "photos").out.splitlines()
     assert header.split() == COLUMNS
     assert len(lines) == sum(len(boxes_of(number)) for number in range(12))
-    assert netspec("predict", "run", "--input", "photos", "--output", "boxes.csv").status == 0
+    netspec.ok("predict", "run", "--input", "photos", "--output", "boxes.csv")
     written = list(csv.DictReader(Path("boxes.csv").read_text().splitlines()))
     for number in range(12):
         rows = [row for row in written if row["file"] == f"photos/{number:03d}.png"]
@@ -153,7 +150,7 @@ def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
 
     answers = [json.loads(line) for line in netspec("predict", "run", "--input", "photos", "--json").out.splitlines()]
     assert [found_boxes(answer["boxes"]) for answer in answers] == [boxes_of(number) for number in range(12)]
-    assert netspec("predict", "run", "--input", "photos", "--output", "results.json").status == 0
+    netspec.ok("predict", "run", "--input", "photos", "--output", "results.json")
     results = json.loads(Path("results.json").read_text())
     assert {result["category_id"] for result in results} == {3, 7}
     expected = json.loads(Path("boxes.json").read_text())["annotations"]
@@ -183,8 +180,8 @@ def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
 
 def test_boxes_are_drawn_on_images(netspec: Netspec, photos: Path) -> None:
     settings = ("train.max_steps=1", "net.layers.detections.score_threshold=0")
-    assert netspec("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference").status == 0
-    assert netspec("predict", "run", "--input", "photos", "--output", "drawn").status == 0
+    netspec.ok("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference")
+    netspec.ok("predict", "run", "--input", "photos", "--output", "drawn")
     for number in range(12):
         with Image.open(f"drawn/{number:03d}.png") as drawn, Image.open(f"photos/{number:03d}.png") as image:
             assert drawn.size == (WIDTH * 6, HEIGHT * 6)  # small images are enlarged
@@ -208,7 +205,7 @@ def test_boxes_are_placed_in_images_that_are_padded_or_cropped(netspec, photos, 
     """Every cell of the grid predicts its own area: the padding above and below, or the middle of the image."""
     Path("train.yaml").write_text(TRAIN.replace("STEPS", steps))
     settings = ("train.max_steps=1", "net.layers.detections.score_threshold=0", "solver.learning_rate=1e-9")
-    assert netspec("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference").status == 0
+    netspec.ok("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference")
     line = netspec("predict", "run", "--input", "photos/000.png", "--json").out
     edges = {(box["x1"], box["y1"], box["x2"], box["y2"]) for box in json.loads(line)["boxes"]}
     if shift:  # 32 × 32 pixels in the middle, of which each cell has a quarter
@@ -219,7 +216,7 @@ def test_boxes_are_placed_in_images_that_are_padded_or_cropped(netspec, photos, 
 
 def test_arrays_give_fractions(netspec: Netspec, photos: Path) -> None:
     settings = ("train.max_steps=1", "net.layers.detections.score_threshold=0", "solver.learning_rate=1e-9")
-    assert netspec("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference").status == 0
+    netspec.ok("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference")
     np.savez("images.npz", image=np.zeros((1, 3, 16, 16), np.float32))
     line = netspec("predict", "run", "--input", "images.npz", "--json").out
     edges = {(box["x1"], box["y1"], box["x2"], box["y2"]) for box in json.loads(line)["boxes"]}
@@ -228,17 +225,17 @@ def test_arrays_give_fractions(netspec: Netspec, photos: Path) -> None:
 
 def test_nothing_found_is_an_empty_table(netspec: Netspec, photos: Path) -> None:
     settings = ("train.max_steps=1", "net.layers.detections.score_threshold=1")
-    assert netspec("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference").status == 0
+    netspec.ok("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference")
     assert netspec("predict", "run", "--input", "photos").out.split() == COLUMNS
-    assert netspec("predict", "run", "--input", "photos", "--output", "boxes.csv").status == 0
+    netspec.ok("predict", "run", "--input", "photos", "--output", "boxes.csv")
     assert Path("boxes.csv").read_text() == "file,class,score,x1,y1,x2,y2\n"
-    assert netspec("predict", "run", "--input", "photos", "--output", "boxes.json").status == 0
+    netspec.ok("predict", "run", "--input", "photos", "--output", "boxes.json")
     assert json.loads(Path("boxes.json").read_text()) == []
 
 
 def test_only_boxes_are_written_as_coco_results(netspec: Netspec, photos: Path) -> None:
     Path("net.yaml").write_text(f"{NET}outputs: [head]\n")
-    assert netspec("train", "train.yaml", "train.max_steps=1", "--run-dir", "run", "--device", "reference").status == 0
+    netspec.ok("train", "train.yaml", "train.max_steps=1", "--run-dir", "run", "--device", "reference")
     result = netspec("predict", "run", "--input", "photos", "--output", "boxes.json")
     assert result.status == 2
     assert "COCO results contain boxes only" in result.err

@@ -81,15 +81,14 @@ def runs(current_folder: Path, netspec: Netspec) -> None:
     Path("text.txt").write_text("abcd" * 20)
     for name, text in (("table", TABLE), ("language", LANGUAGE)):
         Path(f"{name}.yaml").write_text(text)
-        assert netspec("train", f"{name}.yaml", "--run-dir", name, "--device", "reference").status == 0
+        netspec.ok("train", f"{name}.yaml", "--run-dir", name, "--device", "reference")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("runs")
 def test_commands_warn_once(netspec: Netspec, warning: str, command: str) -> None:
     words = [SEARCH if word == "SEARCH" else word for word in command.split()]
-    result = netspec(*words, "--device", "reference")
-    assert result.status == 0, result.err
+    result = netspec.ok(*words, "--device", "reference")
     if command == "train table.yaml --json":
         messages = [event["message"] for event in result.lines if event["event"] == "warning"]
         assert (messages.count(warning), result.err.count(warning)) == (1, 0)

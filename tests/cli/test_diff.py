@@ -24,7 +24,7 @@ def test_nothing_differs_between_a_run_and_its_weights(netspec, trained):
 
 
 def test_a_model_that_came_back_computes_the_same(netspec, trained):
-    assert netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "model.onnx").status == 0
+    netspec.ok("export", "net.yaml", "--weights", "run/best.h5", "--output", "model.onnx")
     result = netspec(*RUN, "model.onnx", "--json").json
     assert all(weight["loadable"] for weight in result["weights"])
     assert max(result["outputs"].values()) < 1e-4  # float32 through a few products
@@ -66,8 +66,7 @@ def test_weights_that_are_not_finite_are_named(netspec, trained):
 def test_layers_and_settings(netspec, trained):
     text = Path("net.yaml").read_text()
     Path("wide.yaml").write_text(text.replace("{width: 4}", "{width: 5}"))
-    result = netspec("diff", "net.yaml", "wide.yaml")
-    assert result.status == 0
+    result = netspec.ok("diff", "net.yaml", "wide.yaml")
     assert "units: 4 → 5" in result.out
     assert "weights that do not fit:" in result.out
     assert "outputs were not compared: A, B have no weights" in result.out
@@ -82,7 +81,7 @@ def test_layers_without_names(netspec, current_folder):
     net = "netspec: 1\ninputs: {x: {shape: [4]}}\nlayers: [{type: Dense, units: UNITS}, {type: Dense, units: 2}]\n"
     Path("one.yaml").write_text(net.replace("UNITS", "3"))
     Path("two.yaml").write_text(net.replace("UNITS", "4"))
-    assert netspec("diff", "one.yaml", "one.yaml", "--exit-code").status == 0
+    netspec.ok("diff", "one.yaml", "one.yaml", "--exit-code")
     result = netspec("diff", "one.yaml", "two.yaml", "--json").json
     assert [(layer["before"], layer["after"]) for layer in result["layers"]] == [("dense", "dense")]
 
@@ -105,8 +104,7 @@ def test_a_padding_that_comes_to_the_same_is_the_same(netspec, current_folder):
         "pool_size: 2", "pool_size: 2, strides: 2"
     )
     Path("b.yaml").write_text(other)
-    result = netspec("diff", "a.yaml", "b.yaml", "--exit-code")
-    assert result.status == 0
+    result = netspec.ok("diff", "a.yaml", "b.yaml", "--exit-code")
     assert result.out.endswith("no difference between the nets\n")
     Path("b.yaml").write_text(IMAGES.replace("padding: same", "padding: [[1, 3], [2, 2]]"))
     assert "padding.0.0: 2 → 1" in netspec("diff", "a.yaml", "b.yaml").out
@@ -146,7 +144,7 @@ def test_a_weights_file_takes_the_net_of_the_other_side(netspec, trained, name):
     elif name == "torch.safetensors":
         write_safetensors(name, to_state_dict(stored.arrays), {})
     else:
-        assert netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", name).status == 0
+        netspec.ok("export", "net.yaml", "--weights", "run/best.h5", "--output", name)
     for sides in ((name, "run"), ("run", name), (name, "net.yaml")):
         result = netspec("diff", *sides)
         assert (result.status, result.err) == (0, "")
@@ -159,7 +157,7 @@ def test_a_weights_file_takes_the_net_of_the_other_side(netspec, trained, name):
 
 
 def test_a_net_of_another_program_without_weights(netspec, trained):
-    assert netspec("export", "net.yaml", "--weights", "run/best.h5", "--output", "blobs.prototxt").status == 0
+    netspec.ok("export", "net.yaml", "--weights", "run/best.h5", "--output", "blobs.prototxt")
     result = netspec("diff", "blobs.prototxt", "net.yaml")
     assert (result.status, result.err) == (0, "")
     assert "4 of 4 weights can be loaded" in result.out
@@ -186,7 +184,7 @@ def test_shapes_that_models_leave_open_are_reported(netspec, trained):
 def test_results_of_runs_are_compared_at_the_end_at_their_best_and_at_equal_steps(netspec, work):
     for name, *changes in (("a", "solver.learning_rate=0.01"), ("b", "train.max_steps=16", "train.seed=3")):
         words = "train", "train.yaml", "train.test_every=4", "solver.momentum=0", *changes, "--run-dir", name
-        assert netspec(*words).status == 0
+        netspec.ok(*words)
     by_name = {figure["name"]: figure for figure in netspec("diff", "a", "b", "--json").json["results"]}
     assert set(by_name) == {"train/loss", "train/accuracy", "test/loss", "test/accuracy"}
     loss = by_name["test/loss"]
@@ -203,5 +201,5 @@ def test_results_of_runs_are_compared_at_the_end_at_their_best_and_at_equal_step
 
 
 def test_a_run_does_not_differ_from_itself_and_a_file_has_no_results(netspec, trained):
-    assert netspec("diff", "run", "run", "--exit-code").status == 0
+    netspec.ok("diff", "run", "run", "--exit-code")
     assert netspec("diff", "run", "net.yaml", "--json").json["results"] == []

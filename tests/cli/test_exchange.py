@@ -23,7 +23,7 @@ WEIGHTS = ("--weights", "run/weights.h5")
 
 @pytest.fixture
 def exported(trained, netspec):
-    assert netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx").status == 0
+    netspec.ok("export", "net.yaml", *WEIGHTS, "--output", "model.onnx")
     return trained
 
 
@@ -75,9 +75,8 @@ def test_transforms_of_the_training_are_listed_and_recorded(netspec, work):
     transforms = "transforms: [{type: Rescaling, scale: 0.5}, {type: Normalization, adapt: true}]"
     text = (work / "train.yaml").read_text().replace("path: blobs.npz", f"path: blobs.npz, {transforms}")
     (work / "train.yaml").write_text(text)
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
-    result = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.onnx")
-    assert result.status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
+    result = netspec.ok("export", "net.yaml", *WEIGHTS, "--output", "model.onnx")
     assert result.err.startswith("note: transforms are not applied here")
     metadata = {entry.key: entry.value for entry in onnx.load("model.onnx").metadata_props}
     first, second = json.loads(metadata["netspec_transforms"])
@@ -88,7 +87,7 @@ def test_transforms_of_the_training_are_listed_and_recorded(netspec, work):
     features = np.load("blobs.npz")["features"].astype(np.float64) * 0.5
     np.testing.assert_allclose(second["mean"], features.mean(0), rtol=1e-6)  # of float32 products, summed in float64
     # What an import copies keeps what it knows.
-    assert netspec("import", "run/weights.h5", "--output", "new").status == 0
+    netspec.ok("import", "run/weights.h5", "--output", "new")
     assert load("new/net.yaml", "new/weights.h5").preprocessing == load("net.yaml", "run/weights.h5").preprocessing
 
 
@@ -105,8 +104,8 @@ def test_the_metadata_have_the_net_and_its_classes(netspec, work):
     rows = [f"{index}.5,1.5,2.5,{'cat' if index % 2 else 'dog'}" for index in range(8)]
     (work / "blobs.csv").write_text("\n".join(["x,y,z,kind", *rows]))
     (work / "train.yaml").write_text(CLASSES)
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
-    assert netspec("export", "run", "--output", "model.onnx").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
+    netspec.ok("export", "run", "--output", "model.onnx")
     metadata = {entry.key: entry.value for entry in onnx.load("model.onnx").metadata_props}
     assert json.loads(metadata["netspec_classes"]) == {"probabilities": ["cat", "dog"]}
     (work / "saved.yaml").write_text(metadata["netspec_spec"])
@@ -119,9 +118,8 @@ def test_the_training_form_names_trained_parameters(netspec, trained):
     (trained / "norm.yaml").write_text(text.replace("  - {name: logits", f"{layers}  - {{name: logits"))
     load("norm.yaml").save_weights("norm.h5")
     words = ("export", "norm.yaml", "--weights", "norm.h5", "--output", "norm.onnx", "--form", "training")
-    assert netspec("check", "norm.yaml", "--export", "onnx", "--form", "training").status == 0
-    result = netspec(*words, "--inputs", "blobs.npz")
-    assert result.status == 0
+    netspec.ok("check", "norm.yaml", "--export", "onnx", "--form", "training")
+    result = netspec.ok(*words, "--inputs", "blobs.npz")
     assert result.err == "note: the random masks of Dropout are left out of the comparison\n"
     assert "features [N, 3], label [N] → logits [N, 2], loss [], " in result.out
     metadata = {entry.key: entry.value for entry in onnx.load("norm.onnx").metadata_props}
@@ -158,7 +156,7 @@ def test_an_imported_net_computes_the_same(netspec, exported, file):
     ours = load("net.yaml", "run/weights.h5").predict({"features": features})["logits"]
     theirs = load("new/net/net.yaml", "new/net/weights.h5").predict({"features": features})["logits"]
     np.testing.assert_array_equal(theirs, ours)
-    assert netspec("check", "new/net/net.yaml").status == 0
+    netspec.ok("check", "new/net/net.yaml")
 
 
 @pytest.mark.parametrize(
@@ -241,12 +239,11 @@ def test_a_map_must_fit_something(netspec, trained):
 
 
 def test_a_model_and_weights_for_keras(netspec, trained):
-    result = netspec("export", "train.yaml", *WEIGHTS, "--output", "model.keras")
-    assert result.status == 0
+    result = netspec.ok("export", "train.yaml", *WEIGHTS, "--output", "model.keras")
     assert result.out.startswith("model.keras: keras, ")
     report = netspec("export", "net.yaml", *WEIGHTS, "--output", "model.weights.h5", "--json").json
     assert (report["format"], report["parameters"], report["files"]) == ("keras_weights", 26, ["model.weights.h5"])
-    assert netspec("check", "train.yaml", "--export", "keras").status == 0
+    netspec.ok("check", "train.yaml", "--export", "keras")
 
 
 @pytest.mark.parametrize(
@@ -269,8 +266,7 @@ def test_a_file_that_cannot_be_read_again_is_written_with_a_note(netspec, work):
     steps = "{type: TimeDistributed, layer: {type: LayerNormalization, axis: 1}}"  # operations on steps of all samples
     Path("net.yaml").write_text(f"netspec: 1\ninputs: {{x: {{shape: [3, 2, 4, 4]}}}}\nlayers:\n  - {steps}\n")
     load("net.yaml").save_weights("weights.h5")
-    result = netspec("export", "net.yaml", "--weights", "weights.h5", "--output", "net.keras")
-    assert result.status == 0, result.err
+    result = netspec.ok("export", "net.yaml", "--weights", "weights.h5", "--output", "net.keras")
     assert Path("net.keras").is_file()
     assert "the results were not compared: the written file can't be read back: " in result.err
 
@@ -278,7 +274,7 @@ def test_a_file_that_cannot_be_read_again_is_written_with_a_note(netspec, work):
 def test_layers_without_a_form_are_reported_at_their_line(netspec, trained):
     net = Path("net.yaml").read_text().replace("activation: relu", "activation: gelu")
     Path("gelu.yaml").write_text(net)
-    assert netspec("export", "gelu.yaml", "--weights", "run/best.h5", "--output", "gelu.npz").status == 0
+    netspec.ok("export", "gelu.yaml", "--weights", "run/best.h5", "--output", "gelu.npz")
     result = netspec("convert", "gelu.npz", "gelu.caffemodel")
     assert result.status == 2
     assert "cannot be written for Caffe" in result.err
@@ -303,7 +299,7 @@ def test_batch_normalization_is_folded_on_request(netspec, current_folder):
         model.parameters[name] = random.uniform(0.5, 2, model.parameters[name].shape).astype(np.float32)
     model.save_weights("w.h5")
     for file in ("m.onnx", "m.keras", "m.caffemodel"):
-        assert netspec("export", "net.yaml", "--weights", "w.h5", "--output", file).status == 0
+        netspec.ok("export", "net.yaml", "--weights", "w.h5", "--output", file)
         result = netspec("import", file, "--output", f"of-{file}", "--fold-batch-norm")
         assert (result.status, result.err) == (0, "")
         assert "note: 1 BatchNormalization folded into the layer before\n" in result.out
@@ -332,8 +328,7 @@ def test_a_keras_training_continues_once_its_data_is_set(netspec, work):
     spec = Path("taken/train.yaml")
     source = "{source: npz, path: ../samples.npz, batch_size: 4}"
     spec.write_text(re.sub(r"\{source: python.*\}", source, spec.read_text()))
-    went = netspec("train", spec, "--resume", "taken/checkpoint.h5", "train.max_steps=4", "--json")
-    assert went.status == 0, went.err
+    netspec.ok("train", spec, "--resume", "taken/checkpoint.h5", "train.max_steps=4", "--json")
     expected = load_answers("keras/trained_adam")["after_classes/bias"]
     # Adam divides by roots of small numbers, in float32 on both sides.
     (run,) = Path().rglob("runs/*")
@@ -390,7 +385,7 @@ def test_a_part_of_a_net_of_netspec(netspec, trained, words):
         np.testing.assert_array_equal(part.parameters[name], model.parameters[name])
     if "--net" not in words:  # which lays arrays alone onto a net
         assert part.preprocessing == model.preprocessing
-    assert netspec("check", "part/net.yaml").status == 0
+    netspec.ok("check", "part/net.yaml")
 
 
 def test_a_cut_that_can_not_be(netspec, trained):

@@ -72,10 +72,8 @@ def deployed(netspec: Netspec, settings: dict[str, str]) -> None:
     for name, value in settings.items():
         text = text.replace(name, value)
     Path("train.yaml").write_text(text)
-    result = netspec("train", "train.yaml", "--run-dir", "run")
-    assert result.status == 0, result.err
-    result = netspec("export", "run", "--output", "deployed")
-    assert result.status == 0, result.err
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
+    netspec.ok("export", "run", "--output", "deployed")
 
 
 def test_the_resizing_of_the_source_is_listed(netspec: Netspec, photos: list[str]) -> None:
@@ -159,8 +157,8 @@ def test_the_program_in_the_card_of_a_table_has_names_and_zeros(netspec, work):
     Path("train.yaml").write_text(f"""{text}data:
   train: {{source: csv, path: rows.csv, header: true, label: kind, batch_size: 4, columns: {columns}}}
 """)
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
-    assert netspec("export", "run", "--output", "deployed").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
+    netspec.ok("export", "run", "--output", "deployed")
     Path("zero.csv").write_text("length,color\n0,blue\n")
     answers = predict("run", "zero.csv").answers
     name, probability = printed_by_card().split()
@@ -178,8 +176,7 @@ def test_the_script_resizes_as_the_data_does(netspec, photos, kind, steps):
 
 
 def test_a_net_without_images_reads_arrays(netspec, trained):
-    result = netspec("export", "run", "--output", "deployed")
-    assert result.status == 0, result.err
+    netspec.ok("export", "run", "--output", "deployed")
     features = np.load("blobs.npz")["features"][:5]
     np.savez("in.npz", features=features)
     answers = predict("run", {"features": features}).answers
@@ -198,13 +195,12 @@ def test_files_of_others_are_not_replaced(netspec, trained):
     assert not Path("model.onnx").exists()
     assert Path("README.md").read_text() == "My project"
     for _ in range(2):  # its own files are
-        assert netspec("export", "run", "--output", "deployed").status == 0
+        netspec.ok("export", "run", "--output", "deployed")
 
 
 def test_without_preprocessing_the_card_lists_what_is_missing(netspec, photos):
     deployed(netspec, {**CLASSES, **SIZE})
-    result = netspec("export", "run", "--output", "deployed", "--without-preprocessing")
-    assert result.status == 0, result.err
+    netspec.ok("export", "run", "--output", "deployed", "--without-preprocessing")
     card = Path("deployed/README.md").read_text()
     assert "- `image`: Rescaling, scale 0.0039, offset 0.0" in card
     assert "| `scores` | [N, 2] | float32 | score of each class |" in card

@@ -59,8 +59,7 @@ def pixels(current_folder: Path) -> NDArray[np.uint8]:
 def train(netspec: Netspec, units: int = 2, loss: str = SOFTMAX, steps: str = STEPS) -> None:
     text = IMAGES.replace("UNITS", str(units)).replace("LOSS", loss).replace("STEPS", steps)
     Path("train.yaml").write_text(text)
-    result = netspec("train", "train.yaml", "--run-dir", "run")
-    assert result.status == 0, result.err
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
 
 
 def export(netspec: Netspec, *words: str) -> Outcome:
@@ -141,8 +140,7 @@ data:
 solver: {type: SGD, learning_rate: 0.01}
 train: {max_steps: 2}
 """)
-    trained = netspec("train", "train.yaml", "--run-dir", "run")
-    assert trained.status == 0, trained.err
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     result = export(netspec)
     assert result.status == 0, result.err
     assert "in the model: 2 columns, predictions converted back to the unit of the target" in result.out
@@ -200,9 +198,8 @@ def table() -> None:
 
 def test_the_columns_of_a_table_are_inputs(netspec, work):
     table()
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
-    result = netspec("export", "run", "--output", "deployed")
-    assert result.status == 0, result.err
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
+    result = netspec.ok("export", "run", "--output", "deployed")
     assert "in the model: 6 columns, softmax" in result.out
     assert "on 40 samples of the data, onnxruntime gives the same results" in result.out
     assert "the model does not contain:\n  errors for unknown categories in `shape`\n" in result.err
@@ -218,7 +215,7 @@ def test_the_columns_of_a_table_are_inputs(netspec, work):
     assert "| `color` | [N] | string | name: blue, green, 7, teal |" in card
     assert "python run.py TABLE.csv" in card
     assert re.search(r'"age": np.full\(\(1,\), \d+\.\d+, "float64"\)', card)
-    assert netspec("export", "run", "--output", "deployed", "--batch-size", "5").status == 0
+    netspec.ok("export", "run", "--output", "deployed", "--batch-size", "5")
 
 
 @pytest.mark.parametrize(
@@ -246,8 +243,8 @@ def test_class_names_survive_an_export_and_an_import(netspec, pixels, units, los
     Path("photos/0").rename("photos/cat")
     Path("photos/1").rename("photos/dog")
     train(netspec, units, loss)
-    assert netspec("export", "run", "--output", "net.onnx", *options).status == 0
-    assert netspec("import", "net.onnx", "--output", "imported").status == 0
+    netspec.ok("export", "run", "--output", "net.onnx", *options)
+    netspec.ok("import", "net.onnx", "--output", "imported")
     steps = [{"type": "CenterCrop"}, {"type": "ReverseChannels"}, {"type": "Rescaling"}, {"type": "Normalization"}]
     model = load("imported")
     assert [{"type": step["type"]} for step in model.preprocessing.transforms or ()] == steps
@@ -257,5 +254,5 @@ def test_class_names_survive_an_export_and_an_import(netspec, pixels, units, los
     assert answers["class"] == expected["class"]
     assert set(answers["class"]) <= {"cat", "dog"}
     np.testing.assert_allclose(answers["probability"], expected["probability"], rtol=1e-4)
-    assert netspec("export", "imported", "--output", "again.onnx").status == 0
+    netspec.ok("export", "imported", "--output", "again.onnx")
     assert predict("again.onnx", {"image": inputs}).answers["class"] == expected["class"]

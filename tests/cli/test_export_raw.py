@@ -32,14 +32,11 @@ STEP = 0.002
 def trained(netspec: Netspec, text: str) -> None:
     Path("train.yaml").write_text(text)
     shutil.rmtree("run", ignore_errors=True)
-    result = netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference")
-    assert result.status == 0, result.err
+    netspec.ok("train", "train.yaml", "--run-dir", "run", "--device", "reference")
 
 
 def exported(netspec: Netspec, path: str = "deployed", *words: str) -> Outcome:
-    result = netspec("export", "run", "--output", path, *words)
-    assert result.status == 0, result.err
-    return result
+    return netspec.ok("export", "run", "--output", path, *words)
 
 
 def session(path: str = "deployed/model.onnx") -> onnxruntime.InferenceSession:
@@ -178,8 +175,7 @@ def test_a_fixed_batch_of_photos(netspec, photos):
 def test_an_import_reads_the_net_without_its_preprocessing(netspec, photos):
     trained(netspec, PHOTOS.replace("STEPS", f"{STEPS['bilinear']}, {{type: RandomFlip}}"))
     exported(netspec, "net.onnx")
-    result = netspec("import", "net.onnx", "--output", "imported")
-    assert result.status == 0, result.err
+    result = netspec.ok("import", "net.onnx", "--output", "imported")
     assert "the preprocessing and postprocessing in the model are left out" in result.out
     pixels = np.random.default_rng(1).integers(0, 256, (3, 3, 12, 16), np.uint8) * np.float32(0.0039)
     expected = predict("run", {"image": pixels}).answers
@@ -189,8 +185,8 @@ def test_an_import_reads_the_net_without_its_preprocessing(netspec, photos):
     np.savez("x.npz", image=pixels)
     steps = netspec("predict", "imported", "--input", "x.npz", "--output", "y.npz")
     assert "`image`: Resizing, height 12, width 16" in steps.err
-    assert netspec("export", "run", "--output", "net.onnx", "--without-preprocessing").status == 0
-    assert netspec("import", "net.onnx", "--output", "alone").status == 0
+    netspec.ok("export", "run", "--output", "net.onnx", "--without-preprocessing")
+    netspec.ok("import", "net.onnx", "--output", "alone")
     assert Path("imported/net.yaml").read_text() == Path("alone/net.yaml").read_text()
 
 
@@ -346,8 +342,7 @@ data:
 
 def test_a_model_without_preprocessing_describes_the_encodings_of_its_inputs(netspec, rows):
     trained(netspec, TABLE)
-    result = netspec("export", "run", "--output", "net.onnx", "--without-preprocessing")
-    assert result.status == 0
+    result = netspec.ok("export", "run", "--output", "net.onnx", "--without-preprocessing")
     lines = result.err.splitlines()
     assert "  `features` 2–4: `color`, one-hot: 1 blue, 2 green, 0 others" in lines
     assert any(line.startswith("  `features` 0–1: `age`, 30.25 if missing, minus") for line in lines)
@@ -375,7 +370,7 @@ def test_a_model_without_preprocessing_says_that_its_output_is_normalized(netspe
         f"netspec: 1\nnet: {net}\ndata: {{train: {source}}}\n"
         "solver: {type: SGD, learning_rate: 0.1}\ntrain: {max_steps: 2}\n"
     )
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     for file in ("net.onnx", "net.safetensors"):
         result = netspec("export", "run", "--output", file, "--without-preprocessing")
         assert "note: `price` is normalized: multiply it by 16.3299 and add 30 for values" in result.err
@@ -619,15 +614,14 @@ def test_the_script_leaves_out_rows_with_missing_values(netspec, current_folder)
 
 
 def test_the_script_for_arrays_explains_what_it_takes(netspec, trained):
-    assert netspec("export", "run", "--output", "deployed").status == 0
+    netspec.ok("export", "run", "--output", "deployed")
     Path("rows.csv").write_text("a,b\n1,2\n")
     expected = "the model takes arrays (features) in an .npz file; README.md lists what it does not contain"
     assert script_error("rows.csv") == f"error: rows.csv: {expected}"
 
 
 def test_the_script_refuses_images_of_another_size(netspec, current_folder):
-    result = netspec("export", "lenet_mnist", "--output", "deployed")
-    assert result.status == 0, result.err
+    netspec.ok("export", "lenet_mnist", "--output", "deployed")
     Image.new("RGB", (30, 28)).save("wide.png")
     Image.new("RGB", (28, 28)).save("fits.png")
     expected = "the image has 30 × 28 pixels, but the model takes 28 × 28"

@@ -72,10 +72,8 @@ def exported(netspec: Netspec, settings: str, channels_read: int = 1) -> str:
         write_sound(Path(f"sounds/low/{index}.wav"), 300 + index, channels=channels)
         write_sound(Path(f"sounds/high/{index}.wav"), 2000 + index, channels=channels)
     Path("train.yaml").write_text(TONES.replace("SETTINGS", settings).replace("CHANNELS", str(channels_read)))
-    result = netspec("train", "train.yaml", "--run-dir", "run")
-    assert result.status == 0, result.err
-    result = netspec("export", "run", "--output", "deployed")
-    assert result.status == 0, result.err
+    result = netspec.ok("train", "train.yaml", "--run-dir", "run")
+    result = netspec.ok("export", "run", "--output", "deployed")
     return result.out
 
 
@@ -138,6 +136,5 @@ def test_the_program_in_the_card_runs(netspec: Netspec, work: Path) -> None:
 def test_an_import_returns_the_net_alone(netspec: Netspec, work: Path) -> None:
     exported(netspec, "channels: mix")
     assert onnxruntime.InferenceSession("deployed/model.onnx").get_inputs()[0].shape == ["N", 1, "samples"]
-    result = netspec("import", "deployed/model.onnx", "--output", "imported")
-    assert result.status == 0, result.err
+    netspec.ok("import", "deployed/model.onnx", "--output", "imported")
     assert "audio: {shape: [1, 16, 21]}" in Path("imported/net.yaml").read_text()

@@ -89,14 +89,12 @@ def train(netspec: Netspec, text: str, **values: str) -> None:
     for name, value in values.items():
         text = text.replace(name, value)
     Path("train.yaml").write_text(text)
-    result = netspec("train", "train.yaml", "--run-dir", "run")
-    assert result.status == 0, result.err
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
 
 
 def export(netspec: Netspec, *options: str) -> str:
     """Export to the folder `deployed`; return the card."""
-    result = netspec("export", "run", "--output", "deployed", *options)
-    assert result.status == 0, result.err
+    netspec.ok("export", "run", "--output", "deployed", *options)
     return Path("deployed/README.md").read_text()
 
 
@@ -258,8 +256,7 @@ def test_the_card_of_a_language_model_has_a_prompt_of_the_data(netspec: Netspec,
 
 
 def test_the_encoder_decoder_net_of_the_zoo_rewrites_dates(netspec: Netspec, work: Path) -> None:
-    result = netspec("export", "seq2seq", "--output", "deployed")
-    assert result.status == 0, result.err
+    netspec.ok("export", "seq2seq", "--output", "deployed")
     assert output("--prompt", "3 May 2019") == "2019-05-03"
     for prompt in ("Tuesday, 3 May 2019", "7/28/1999", "☃ 3", "x 20.6.2033"):
         assert output("--prompt", prompt) == generate("seq2seq", prompt)

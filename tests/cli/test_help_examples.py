@@ -71,14 +71,14 @@ def shown(trained: Path, netspec: Any) -> Path:
     shutil.copytree("run", "runs/lenet_mnist")
     shutil.copy("net.yaml", "new_net.yaml")
     shutil.copy("run/weights.h5", "weights.h5")
-    assert netspec("export", "run", "--output", "model.onnx").status == 0
+    netspec.ok("export", "run", "--output", "model.onnx")
     np.savez("images.npz", features=np.load("blobs.npz")["features"])
     with Path("train.yaml").open("a") as file:
         file.write("search: {trials: 1, fields: {solver.learning_rate: {low: 0.1, high: 1.0}}}\n")
     rows = (f"{area},{area % 3},{3 * area + area % 3}.5" for area in range(60))
     Path("table.csv").write_text("\n".join(["area,rooms,price", *rows]) + "\n")
-    assert netspec("init", "table.csv", "--target", "price", "--output", "adult").status == 0
-    assert netspec("train", "adult/train.yaml", "--run-dir", "runs/adult", "train.max_epochs=1").status == 0
+    netspec.ok("init", "table.csv", "--target", "price", "--output", "adult")
+    netspec.ok("train", "adult/train.yaml", "--run-dir", "runs/adult", "train.max_epochs=1")
     assert netspec("train", "train.yaml", "--run-dir", "runs/lenet", "solver.learning_rate=1e30").status == 1
     (capsule,) = Path("runs/lenet").glob("capsule-*.h5")
     capsule.rename("runs/lenet/capsule-00000012.h5")

@@ -60,8 +60,7 @@ def test_the_list_has_the_folders_of_datasets(netspec, tiny):
 
 
 def test_present_files_are_verified_and_not_fetched(netspec, tiny):
-    result = netspec("data", "get", "cifar10")
-    assert result.status == 0
+    result = netspec.ok("data", "get", "cifar10")
     assert result.out.splitlines()[:2] == [f"cifar10 is in {tiny}", "  data_batch_1.bin  3.07 kB"]
     assert netspec("data", "get", "cifar10", "--path", tiny, "--json").json["complete"] is True
     (tiny / "test_batch.bin").write_bytes(bytes(3073))
@@ -79,8 +78,7 @@ def test_unknown_datasets_are_rejected(netspec, name, message):
 
 
 def test_a_set_as_image_files_in_its_order(netspec, tiny, tmp_path):
-    result = netspec("data", "unpack", "cifar10", tmp_path / "png")
-    assert result.status == 0, result.err
+    result = netspec.ok("data", "unpack", "cifar10", tmp_path / "png")
     assert result.out.splitlines()[:2] == ["train: 5 images", "test: 1 images"]
     assert (tmp_path / "png" / "train.csv").read_text() == (
         "path,label,class\n"
@@ -97,7 +95,7 @@ def test_a_set_as_image_files_in_its_order(netspec, tiny, tmp_path):
 
 def test_image_files_give_the_batches_of_the_set_itself(netspec, tiny, tmp_path):
     """Only `source` and `path` differ: so the training is the same, bit by bit."""
-    assert netspec("data", "unpack", "cifar10", tmp_path / "png").status == 0
+    netspec.ok("data", "unpack", "cifar10", tmp_path / "png")
     batches = []
     for source, path in (("cifar10", tiny), ("image_folder", tmp_path / "png")):
         fields = {"source": source, "path": str(path), "split": "train", "batch_size": 2, "shuffle": True}

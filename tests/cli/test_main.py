@@ -119,8 +119,7 @@ def test_every_command_has_a_mistake_above():
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_help_has_an_example_that_names_the_command(netspec, words):
-    result = netspec(*words, "--help")
-    assert result.status == 0
+    result = netspec.ok(*words, "--help")
     assert result.out.startswith(f"Usage: netspec {' '.join(words)}")
     assert f"Example:\n    netspec {' '.join(words)}" in result.out.replace("Examples:", "Example:")
 

@@ -28,8 +28,7 @@ total                          26  400 FLOP   512 B
 def test_the_table_of_layers(netspec, work):
     # hidden: 8·4 outputs of 3 products and sums each, then a bias and a ReLU for each: 192 + 32 + 32 operations,
     # and three arrays of 32 float32. logits: 8·2·4·2 + 16 operations, two arrays of 16.
-    result = netspec("plan", "train.yaml")
-    assert result.status == 0
+    result = netspec.ok("plan", "train.yaml")
     assert result.out.startswith(LAYERS)
 
 
@@ -238,7 +237,7 @@ def test_workers_of_one_host(netspec, work):
     words = "plan", "train.yaml", "--workers", "4"
     hogwild = "parallel={strategy: hogwild}"
     assert netspec(*words, hogwild, "--json").json["sent"]["workers_per_host"] == 4
-    assert netspec(*words, hogwild, "--workers-per-host", "4").status == 0
+    netspec.ok(*words, hogwild, "--workers-per-host", "4")
     wrong = netspec(*words, hogwild, "--workers-per-host", "2")
     assert wrong.status == 2
     assert "hogwild share memory, so they must be on one host" in wrong.err

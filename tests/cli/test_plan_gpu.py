@@ -27,8 +27,7 @@ def test_gpu_kernels_are_planned_without_gpu_libraries(
     netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)  # importing it fails
-    result = netspec("plan", "train.yaml", "--device", "h200", "--json", "--kernels")
-    assert result.status == 0, result.err
+    result = netspec.ok("plan", "train.yaml", "--device", "h200", "--json", "--kernels")
     planned = loads(result.out)
     used = {use["kernel"].partition(":")[0] for uses in planned["kernels"].values() for use in uses}
     assert "cuda" in used
@@ -83,8 +82,7 @@ def test_workers_are_planned_in_each_precision(
     precision: Precision, strategy: str, netspec: Netspec, work: Path
 ) -> None:
     more = (f"train.precision={precision}", f"parallel={strategy}", "--json")
-    result = netspec("plan", "train.yaml", "--device", "h200", "--workers", "2", *more)
-    assert result.status == 0, result.err
+    result = netspec.ok("plan", "train.yaml", "--device", "h200", "--workers", "2", *more)
     planned = loads(result.out)
     assert planned["worker"]["bytes"] == planned["gpus"]["needed_bytes"]
 
@@ -126,8 +124,7 @@ def test_the_largest_batch_is_found_next_to_a_jump(limit: int) -> None:
 def test_a_net_that_does_not_fit_is_reported(netspec: Netspec, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = GPUS["t4"].__class__("a tiny one", (7, 5), 1000, GPUS["t4"].rates, GPUS["t4"].links)
     monkeypatch.setitem(GPUS, "t4", small)
-    result = netspec("plan", "train.yaml", "--device", "t4")
-    assert result.status == 0
+    result = netspec.ok("plan", "train.yaml", "--device", "t4")
     assert "a tiny one: " in result.out
     assert "of 1.00 kB are needed, which does not fit" in result.out
 

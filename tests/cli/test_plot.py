@@ -28,7 +28,7 @@ def test_the_curve_of_a_schedule_is_the_rate_at_each_step(netspec, work):
 
 def test_no_data_is_read_if_the_length_is_in_steps(netspec, work):
     (work / "blobs.npz").unlink()
-    assert netspec("plot", "train.yaml", "--schedule").status == 0
+    netspec.ok("plot", "train.yaml", "--schedule")
     result = netspec("plot", "train.yaml", "~train.max_steps", "train.max_epochs=2", "--schedule")
     assert result.status == 2
     assert "`max_epochs` can't be converted to steps" in result.err
@@ -57,7 +57,7 @@ def test_a_scheduled_momentum_has_a_separate_chart(netspec, work):
     assert (rate["title"], chart["title"]) == ("learning rate", "momentum")
     (curve,) = chart["curves"]
     assert (curve["name"], curve["y"][0], curve["y"][-1]) == ("momentum", 0.95, 0.9)
-    assert netspec("train", "train.yaml", momentum, "train.log_every=1", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", momentum, "train.log_every=1", "--run-dir", "run")
     logged = netspec("plot", "run", "--schedule", "--json").json
     assert [event["title"] for event in logged] == ["learning rate", "momentum"]
     assert logged[1]["curves"][0]["y"] == curve["y"]
@@ -81,8 +81,7 @@ def test_a_chart_is_drawn_in_the_terminal(netspec, work):
 
 
 def test_a_chart_is_written_as_svg(netspec, work):
-    result = netspec("plot", "train.yaml", COSINE, "--schedule", "--output", "rate.svg")
-    assert result.status == 0
+    netspec.ok("plot", "train.yaml", COSINE, "--schedule", "--output", "rate.svg")
     drawing = ET.parse(work / "rate.svg").getroot()
     (line,) = drawing.iter(f"{SVG}polyline")
     points = [tuple(map(float, point.split(","))) for point in line.get("points", "").split()]
@@ -99,7 +98,7 @@ def test_the_figures_of_a_run(netspec, trained):
     assert accuracy["curves"][0]["y"][-1] > 0.9
     (rate,) = netspec("plot", "run", "--schedule", "--json").json
     assert set(rate["curves"][0]["y"]) == {0.5}
-    assert netspec("plot", "run", "--log").status == 0
+    netspec.ok("plot", "run", "--log")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ def two_runs(netspec, work):
     """Runs of different learning rates: `slow` and `fast`."""
     for name, rate in (("slow", 0.01), ("fast", 0.1)):
         words = "train", "train.yaml", f"solver.learning_rate={rate}", "train.test_every=4", "--run-dir", name
-        assert netspec(*words).status == 0
+        netspec.ok(*words)
     return work
 
 
@@ -184,7 +183,7 @@ def test_runs_are_drawn_in_the_same_charts_named_by_what_differs(netspec, two_ru
 
 
 def test_a_run_has_one_color_in_a_drawing_and_dashes_for_training(netspec, two_runs):
-    assert netspec("plot", "slow", "fast", "--output", "runs.svg").status == 0
+    netspec.ok("plot", "slow", "fast", "--output", "runs.svg")
     drawing = ET.parse(two_runs / "runs.svg").getroot()
     lines = [(line.get("stroke"), line.get("stroke-dasharray")) for line in drawing.iter(f"{SVG}polyline")]
     slow, fast = "#0072b2", "#d55e00"
@@ -195,7 +194,7 @@ def test_a_run_has_one_color_in_a_drawing_and_dashes_for_training(netspec, two_r
 
 
 def test_a_png_shows_the_curves_in_their_colors(netspec, two_runs):
-    assert netspec("plot", "slow", "fast", "--metric", "loss", "--output", "runs.png").status == 0
+    netspec.ok("plot", "slow", "fast", "--metric", "loss", "--output", "runs.png")
     with Image.open(two_runs / "runs.png") as drawing:
         colors = {color for count, color in drawing.getcolors(1 << 24) or [] if count > 50}
         assert drawing.width == 1440

@@ -12,7 +12,7 @@ from netspec.exchange.formats.native.hdf5 import read_weights
 def test_a_bfloat16_run_keeps_float32_states_and_resumes(netspec, work):
     """Parameters are as far from those of float32 as rounding to 8 bits takes them, and none of 8 bits itself."""
     for name, precision in (("wide", "float32"), ("narrow", "bfloat16")):
-        assert netspec("train", "train.yaml", f"train.precision={precision}", "--run-dir", name).status == 0
+        netspec.ok("train", "train.yaml", f"train.precision={precision}", "--run-dir", name)
     wide, narrow = (read_weights(work / name / "weights.h5").arrays for name in ("wide", "narrow"))
     for name, array in narrow.items():
         assert array.dtype == np.float32
@@ -20,26 +20,26 @@ def test_a_bfloat16_run_keeps_float32_states_and_resumes(netspec, work):
         np.testing.assert_allclose(array, wide[name], rtol=0.05, atol=0.05)
     kernel = narrow["hidden/kernel"]
     assert (kernel.view(np.uint32) & 0xFFFF).any()
-    assert netspec("test", "train.yaml", "--weights", "narrow/weights.h5").status == 0
+    netspec.ok("test", "train.yaml", "--weights", "narrow/weights.h5")
     start = loads((work / "narrow" / "log.jsonl").read_text().partition("\n")[0])
     assert start["precision"] == "bfloat16"
     words = ("train", "train.yaml", "train.precision=bfloat16", "train.max_steps=16", "--run-dir", "narrow", "--resume")
-    assert netspec(*words).status == 0
+    netspec.ok(*words)
 
 
 def test_a_float16_run_skips_overflowing_steps_and_resumes_bit_identically(netspec, work):
     """Its scale adapts unless it is given; of gradients that overflow the run says how many steps they cost."""
     high = "train.loss_scale={initial: 3e6, growth_steps: 3}"  # gradients above 65504, which float16 has not
     words = ("train", "train.yaml", "train.precision=float16", "--device", "reference", high, "train.log_every=1")
-    assert netspec(*words, "--run-dir", "whole").status == 0
+    netspec.ok(*words, "--run-dir", "whole")
     lines = [loads(line) for line in (work / "whole" / "log.jsonl").read_text().splitlines()]
     logged = [line for line in lines if line["event"] == "log"]
     skipped = logged[-1]["skipped_steps"]
     assert 0 < skipped < len(logged)
     assert min(event["loss_scale"] for event in logged) < 3e6
     assert np.isfinite([event["loss"] for event in logged]).all()
-    assert netspec(*words, "train.max_steps=5", "--run-dir", "parts").status == 0
-    assert netspec(*words, "--run-dir", "parts", "--resume").status == 0
+    netspec.ok(*words, "train.max_steps=5", "--run-dir", "parts")
+    netspec.ok(*words, "--run-dir", "parts", "--resume")
     whole, other = (read_weights(work / name / "weights.h5").arrays for name in ("whole", "parts"))
     for name, array in whole.items():
         np.testing.assert_array_equal(array, other[name])
@@ -51,7 +51,7 @@ def test_unsupported_float16_is_reported_with_its_location(netspec, work):
     assert result.status == 2
     assert "does not compute in float16" in result.err
     assert "expected: one of bfloat16, float32, float64, tf32" in result.err
-    assert netspec("check", "train.yaml", "train.precision=float16").status == 0  # another device may
+    netspec.ok("check", "train.yaml", "train.precision=float16")  # another device may
 
 
 def test_tf32_on_a_device_without_it_is_float32_with_a_note(netspec, work):

@@ -47,7 +47,7 @@ def test_a_runs_folder_has_the_weights(netspec, trained):
     np.savez("in.npz", features=np.ones((5, 3), np.float32))
     result = netspec("predict", "run", "--input", "in.npz", "--output", "out.npz")
     assert (result.status, "note: using the weights in run/" in result.err) == (0, True)
-    assert netspec("test", "run").status == 0
+    netspec.ok("test", "run")
 
 
 def test_results_have_the_faults_of_the_device(trained, monkeypatch):
@@ -92,7 +92,7 @@ def test_images_are_prepared_as_in_the_training(netspec, current_folder, source)
     Path("images.idx").write_bytes(b"\0\0\x08\x03" + np.array(pixels.shape, ">i4").tobytes() + pixels.tobytes())
     Path("labels.idx").write_bytes(b"\0\0\x08\x01" + np.array([3], ">i4").tobytes() + b"\0\1\0")
     Path("train.yaml").write_text(IMAGES.replace("SOURCE", source))
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     result = netspec("predict", "run", "--input", "photos", "--output", "out.npz")
     assert (result.status, result.out) == (0, "3 samples: logits [3, 2] in out.npz\n")
     inputs = pixels[[0, 2, 1], None].astype(np.float32) / 2  # photos/0 comes first
@@ -115,7 +115,7 @@ def rescaled(trained: Path, netspec: Any) -> None:
     text = (trained / "train.yaml").read_text()
     spec = text.replace("path: blobs.npz", "path: blobs.npz, transforms: [{type: Rescaling, scale: 0.5}]")
     (trained / "scaled.yaml").write_text(spec)
-    assert netspec("train", "scaled.yaml", "--run-dir", "run2").status == 0
+    netspec.ok("train", "scaled.yaml", "--run-dir", "run2")
 
 
 NOTE = "note: transforms are not applied here; in training, inputs were transformed by:\n"
@@ -226,8 +226,7 @@ def test_the_same_arrays_make_the_same_bytes(tmp_path):
 
 def test_a_table_of_answers_is_printed(netspec, trained):
     np.savez("in.npz", features=np.array([[4, 4, 4], [-4, -4, -4]], np.float32))
-    result = netspec("predict", "run", "--input", "in.npz", "--top", "2")
-    assert result.status == 0
+    result = netspec.ok("predict", "run", "--input", "in.npz", "--top", "2")
     header, first, second = result.out.splitlines()
     assert header.split() == ["row", "class", "probability", "class_2", "probability_2"]
     assert first.split()[:2] == ["1", "1"]
@@ -239,7 +238,7 @@ def test_answers_as_json_lines(netspec, trained):
     np.savez("in.npz", features=np.array([[4, 4, 4], [-4, -4, -4]], np.float32))
     printed = netspec("predict", "run", "--input", "in.npz", "--json").lines
     assert [answer["class"] for answer in printed] == [1, 0]
-    assert netspec("predict", "run", "--input", "in.npz", "--output", "out.jsonl").status == 0
+    netspec.ok("predict", "run", "--input", "in.npz", "--output", "out.jsonl")
     assert [loads(line) for line in Path("out.jsonl").read_text().splitlines()] == printed
 
 
@@ -253,7 +252,7 @@ def test_the_summary_names_the_first_columns_only(netspec, trained, monkeypatch)
 def test_answers_as_parquet(netspec, trained):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an extra")
     np.savez("in.npz", features=np.zeros((5, 3), np.float32))
-    assert netspec("predict", "run", "--input", "in.npz", "--output", "out.parquet", "--batch-size", "2").status == 0
+    netspec.ok("predict", "run", "--input", "in.npz", "--output", "out.parquet", "--batch-size", "2")
     table = parquet.read_table("out.parquet").to_pydict()
     assert table["row"] == [1, 2, 3, 4, 5]
     assert list(table) == ["row", "class", "probability"]
@@ -265,7 +264,7 @@ def test_patterns_files_and_standard_input_are_read(netspec, tmp_path, monkeypat
         Path(f"photos/{index % 2}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((4, 6), 60 * index, np.uint8)).save(f"photos/{index % 2}/{index}.png")
     Path("train.yaml").write_text(IMAGES.replace("SOURCE", FOLDER))
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     by_pattern = netspec("predict", "run", "--input", "photos/*/[02].png", "--json").lines
     assert [answer["file"] for answer in by_pattern] == ["photos/0/0.png", "photos/0/2.png"]
     expanded = netspec("predict", "run", "photos/0/2.png", "--input", "photos/0/0.png", "--json").lines  # by a shell
@@ -297,9 +296,9 @@ def test_masks_are_written_as_images(netspec, current_folder):
     images = np.random.default_rng(1).random((3, 1, 4, 6), np.float32)
     np.savez("data.npz", image=images, mask=(3 * images[:, 0]).astype(np.int32))
     Path("train.yaml").write_text(SEGMENTS)
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     np.savez("in.npz", image=images)
-    assert netspec("predict", "run", "--input", "in.npz", "--output", "masks").status == 0
+    netspec.ok("predict", "run", "--input", "in.npz", "--output", "masks")
     logits = load("run/spec.yaml", "run/weights.h5").predict({"image": images})["logits"]
     for number, expected in enumerate(logits.argmax(axis=1), 1):
         with Image.open(f"masks/{number}.png") as mask:
@@ -326,7 +325,7 @@ def test_a_report_has_class_names_and_files(netspec, current_folder):
         + "  test: {source: image_folder, path: photos, channels: 1, batch_size: 4,\n"
         "    transforms: [{type: Rescaling, apply_to: image, scale: 0.5}]}\n"
     )
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     result = netspec("test", "run", "--report", "--output", "results", "--json")
     tables = result.json["tables"]
     assert list(tables["confusion_matrix"]) == ["ant", "bee"]
@@ -347,7 +346,7 @@ def gray_photos(netspec, current_folder):
         Path(f"photos/{index % 2}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((4, 6), index, np.uint8)).save(f"photos/{index % 2}/{index}.png")
     Path("train.yaml").write_text(IMAGES.replace("SOURCE", FOLDER))
-    assert netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run", "--device", "reference")
     Path("photos/0/2.png").write_text("no image")
     Path("photos/1/5.png").write_bytes(Path("photos/1/5.png").read_bytes()[:50])
     return current_folder
@@ -355,7 +354,7 @@ def gray_photos(netspec, current_folder):
 
 def test_foreign_weights_get_class_names_from_the_training_folder_or_the_spec(netspec, gray_photos):
     """Weights of other programs do not record the names; without them, classes are numbers, with a note."""
-    assert netspec("convert", "run", "foreign.safetensors").status == 0
+    netspec.ok("convert", "run", "foreign.safetensors")
     for damaged in ("photos/0/2.png", "photos/1/5.png"):
         Path(damaged).unlink()
     Path("photos/0").rename("photos/ant")
@@ -364,8 +363,7 @@ def test_foreign_weights_get_class_names_from_the_training_folder_or_the_spec(ne
     command = ("predict", "train.yaml", "--weights", "foreign.safetensors", "--input", "new.png", "--json")
 
     def predicted(*overrides: str) -> tuple[str | int, str]:
-        result = netspec(*command, *overrides)
-        assert result.status == 0, result.err
+        result = netspec.ok(*command, *overrides)
         return result.json["class"], result.err
 
     name, notes = predicted()
@@ -447,8 +445,7 @@ def test_empty_standard_input(netspec, gray_photos, monkeypatch):
 
 
 def test_absolute_and_relative_paths_can_be_mixed(netspec, gray_photos):
-    result = netspec("predict", "run", "--input", "photos/0/0.png", str(gray_photos / "photos/1/1.png"))
-    assert result.status == 0, result.err
+    netspec.ok("predict", "run", "--input", "photos/0/0.png", str(gray_photos / "photos/1/1.png"))
 
 
 def test_a_single_image_that_cannot_be_read_is_a_wrong_input(netspec, gray_photos):
@@ -461,15 +458,13 @@ def test_a_single_image_that_cannot_be_read_is_a_wrong_input(netspec, gray_photo
 def test_a_training_warns_about_a_declared_class_without_images(netspec, gray_photos):
     text = Path("train.yaml").read_text().replace("channels: 1", "channels: 1, on_error: skip, classes: ['0', '1', x]")
     Path("train.yaml").write_text(text.replace("units: 2", "units: 3"))
-    result = netspec("train", "train.yaml", "--run-dir", "other")
-    assert result.status == 0, result.err
+    result = netspec.ok("train", "train.yaml", "--run-dir", "other")
     assert "warning: the training data has no sample of the class x\n" in result.out + result.err
 
 
 def test_a_training_warns_about_fewer_classes_than_the_net_has(netspec, gray_photos):
     Path("train.yaml").write_text(Path("train.yaml").read_text().replace("units: 2", "units: 3"))
-    result = netspec("train", "train.yaml", "--run-dir", "other", "data.train.on_error=skip")
-    assert result.status == 0, result.err
+    result = netspec.ok("train", "train.yaml", "--run-dir", "other", "data.train.on_error=skip")
     assert "warning: `logits` has 3 scores, but `label` has only 2 classes\n" in result.out + result.err
 
 
@@ -516,7 +511,7 @@ def test_rows_without_a_value_are_named_and_the_others_keep_their_numbers(netspe
     Path("train.yaml").write_text(CARS)
     Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
     Path("new.csv").write_text("km,built\n1,2\n3,\n,4\n5,6\n")
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     note = "2 of 4 rows have no prediction: `km` is missing in row 3; `built` is missing in row 2"
     result = netspec("predict", "run", "--input", "new.csv", "--json")
     assert (result.status, [answer["row"] for answer in result.lines]) == (0, [1, 4])
@@ -537,7 +532,7 @@ def test_the_rows_of_a_table_that_is_named_twice_are_kept_twice(netspec, current
     Path("train.yaml").write_text(CARS)
     Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
     Path("new.csv").write_text("km,built,id\n1,2,a\n3,,b\n,4,c\n5,6,d\n")
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     result = netspec("predict", "run", "--input", "new.csv", "--input", "new.csv", "--keep", "--json")
     assert (result.status, [answer["id"] for answer in result.lines]) == (0, ["a", "d", "a", "d"])
 
@@ -547,7 +542,7 @@ def test_long_texts_are_cut_in_a_table_and_complete_as_json(netspec, current_fol
     Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
     remark = "one owner,\nno rust " * 20
     Path("new.csv").write_text(f'km,built,remark\n1,2,"{remark}"\n')
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     header, row = netspec("predict", "run", "--input", "new.csv", "--keep").out.splitlines()
     assert "remark" in header
     assert "one owner, no rust" in row
@@ -560,11 +555,11 @@ def test_long_texts_are_cut_in_a_table_and_complete_as_json(netspec, current_fol
 def test_kept_columns_have_the_types_and_the_notation_of_their_table(netspec, current_folder):
     Path("train.yaml").write_text(CARS.replace("header: true", 'header: true\n    delimiter: ";"\n    decimal: ","'))
     Path("cars.csv").write_text("km;built;price\n1,5;2;3\n2;3;4\n")
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     Path("new.csv").write_text("km;built;code\n1,50;2;a\n2;3;\n")
 
     def predicted(source: str, target: str) -> Path:
-        assert netspec("predict", "run", "--input", source, "--keep", "--output", target).status == 0
+        netspec.ok("predict", "run", "--input", source, "--keep", "--output", target)
         return Path(target)
 
     header, first, last = predicted("new.csv", "out.csv").read_text().splitlines()
@@ -599,7 +594,7 @@ def test_kept_columns_have_the_types_and_the_notation_of_their_table(netspec, cu
 def test_files_with_columns_of_different_types_are_written_as_one_parquet_file(netspec, current_folder):
     Path("train.yaml").write_text(CARS)
     Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     Path("new.csv").write_text("km,built,code\n1,2,8\n2,3,\n")
     pq.write_table(pa.table({"km": [1.0], "built": [2], "code": [7]}), "new.parquet")
 
@@ -623,7 +618,7 @@ def test_values_that_the_training_did_not_learn_are_noted(netspec, current_folde
     Path("train.yaml").write_text(CARS.replace("shape: [2]", "shape: [5]").replace(numeric, f"{numeric}, {city}"))
     Path("cars.csv").write_text("km,built,city,price\n1,2,Bonn,3\n2,3,Rome,4\n")
     Path("new.csv").write_text("km,built,city\n1,2,Atlantis\n3,4,Rome\n5,6,\n7,8,Atlantis\n9,8,Lemuria\n")
-    assert netspec("train", "train.yaml", "--run-dir", "run").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
     note = "3 rows of `city` have values that the training data does not have, such as 'Atlantis'"
     result = netspec("predict", "run", "--input", "new.csv", "--json")
     assert (result.status, len(result.lines)) == (0, 5)

@@ -16,7 +16,7 @@ from netspec.cli.fitted_table import FittedColumn
 
 def test_runs_are_listed_with_results_and_differences(netspec, work):
     for seed in (1, 2):
-        assert netspec("train", "train.yaml", f"train.seed={seed}").status == 0
+        netspec.ok("train", "train.yaml", f"train.seed={seed}")
     (work / "runs" / "torn").mkdir()
     (work / "runs" / "torn" / "log.jsonl").write_text('{"event": "sta')
     lines = netspec("runs").out.splitlines()
@@ -37,7 +37,7 @@ def test_long_settings_come_last(netspec, work):
         limit = ["data.train.limit=30"] if number == 2 else []
         name = "a-description-of-some-length" + "-" * number
         (work / f"{name}.npz").write_bytes((work / "blobs.npz").read_bytes())
-        assert netspec("train", "train.yaml", f"data.train.path={name}.npz", *limit).status == 0
+        netspec.ok("train", "train.yaml", f"data.train.path={name}.npz", *limit)
     header = netspec("runs").out.splitlines()[0].split()
     assert header.index("data.train.limit") < header.index("steps") < header.index("started")
     assert header[-1] == "data.train.path"
@@ -50,7 +50,7 @@ def test_the_duration_is_that_of_the_last_line_of_the_training(netspec, work):
     assert f" in {run['seconds']:.1f} s" in done
     log = [json.loads(line) for line in (work / "run" / "log.jsonl").read_text().splitlines()]
     assert run["seconds"] == pytest.approx(log[-1]["seconds"], abs=0.05)
-    assert netspec("train", "run/spec.yaml", "--resume", "train.max_steps=16").status == 0
+    netspec.ok("train", "run/spec.yaml", "--resume", "train.max_steps=16")
     again = [json.loads(line) for line in (work / "run" / "log.jsonl").read_text().splitlines()]
     assert again[-1]["seconds"] > log[-1]["seconds"]
     assert again[-1]["seconds"] == pytest.approx(again[-1]["elapsed"], abs=0.05)
@@ -58,7 +58,7 @@ def test_the_duration_is_that_of_the_last_line_of_the_training(netspec, work):
 
 def test_a_table_fits_the_terminal_and_names_what_it_leaves_out(netspec, work, monkeypatch):
     for seed in (1, 2):
-        assert netspec("train", "train.yaml", f"train.seed={seed}", "train.max_steps=2").status == 0
+        netspec.ok("train", "train.yaml", f"train.seed={seed}", "train.max_steps=2")
     piped = netspec("runs").out
     assert "not shown" not in piped
     monkeypatch.setenv("COLUMNS", "66")
@@ -83,7 +83,7 @@ def test_a_folded_header_has_all_characters_of_the_name():
 def test_each_net_has_a_table_with_its_own_differences(netspec, work):
     for net, rate in (("blobs", 0.1), ("blobs", 0.2), ("others", 0.3)):
         words = f"solver.learning_rate={rate} net.name={net} train.max_steps=2 --run-dir runs/{net}-{rate}".split()
-        assert netspec("train", "train.yaml", *words).status == 0
+        netspec.ok("train", "train.yaml", *words)
     blobs, others = netspec("runs").out.split("\n\n")
     assert blobs.splitlines()[0] == "net blobs:"
     assert "solver.learning_rate.initial" in blobs
@@ -105,7 +105,7 @@ def test_a_run_itself_can_be_listed_and_a_folder_without_runs_is_named(netspec, 
 
 def test_commands_note_a_newer_finished_run_of_the_same_name(netspec, work):
     for _ in range(3):
-        assert netspec("train", "train.yaml").status == 0
+        netspec.ok("train", "train.yaml")
     first, second, third = sorted(Path("runs").iterdir())
     assert [folder.name for folder in (second, third)] == [f"{first.name}-2", f"{first.name}-3"]
 

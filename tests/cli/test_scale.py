@@ -131,15 +131,15 @@ def test_sizes_that_are_measured():
 
 
 def test_times_below_a_millisecond_have_enough_digits(netspec, work):
-    result = netspec("scale", "train.yaml", "--step-time", "0.05ms", "--network", "shared-memory", "--workers", "2,4")
-    assert result.status == 0, result.err
+    result = netspec.ok(
+        "scale", "train.yaml", "--step-time", "0.05ms", "--network", "shared-memory", "--workers", "2,4"
+    )
     row = next(line for line in result.out.splitlines() if line.startswith("all_reduce "))
     assert len(set(row.split())) == 3, row
 
 
 def test_text_and_a_drawing(netspec, work):
-    result = netspec("scale", "train.yaml", *GIVEN, "--workers", "2..8", "--output", "scale.svg")
-    assert result.status == 0
+    result = netspec.ok("scale", "train.yaml", *GIVEN, "--workers", "2..8", "--output", "scale.svg")
     assert result.out.startswith("blobs: a batch of 8 in total, 104 B of gradients\n")
     assert "network     ethernet-10g: α 25 µs, 1.18 GB/s" in result.out
     for title in ("step, ms", "not hidden, ms", "speedup", "efficiency, %", "sent by each worker in a step"):
@@ -185,7 +185,7 @@ def test_mistakes(netspec, work, words, message):
 
 def test_a_net_needs_a_batch_and_losses(netspec, work):
     assert "a net has no batch size" in netspec("scale", "net.yaml", *GIVEN).err
-    assert netspec("scale", "net.yaml", *GIVEN, "--batch-size", "64", "--workers", "2").status == 0
+    netspec.ok("scale", "net.yaml", *GIVEN, "--batch-size", "64", "--workers", "2")
     (work / "net.yaml").write_text("netspec: 1\ninputs: {x: {shape: [4]}}\nlayers: [{type: Dense, units: 4}]\n")
     result = netspec("scale", "net.yaml", *GIVEN, "--batch-size", "64")
     assert result.status == 2

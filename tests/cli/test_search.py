@@ -38,8 +38,7 @@ def spec(current_folder: Path) -> None:
 
 
 def test_trials_and_the_best_one_are_printed(netspec, spec):
-    result = netspec("search", "train.yaml", "--device", "reference")
-    assert result.status == 0
+    result = netspec.ok("search", "train.yaml", "--device", "reference")
     lines = result.out.splitlines()
     assert [line.split()[:2] for line in lines[:2]] == [["trial", "0"], ["trial", "1"]]
     assert [line.rpartition("  ")[2] for line in lines[:2]] == ["in one program with 1", "in one program with 0"]
@@ -49,8 +48,7 @@ def test_trials_and_the_best_one_are_printed(netspec, spec):
     data = netspec("search", "train.yaml", "--device", "reference", "--resume", "--trials", "3", "--json").json
     assert [trial["number"] for trial in data["trials"]] == [0, 1, 2]
     assert [trial["batch"] for trial in data["trials"]] == [[0, 1], [0, 1], []]
-    nothing = netspec("search", "train.yaml", "--device", "reference", "--resume")
-    assert nothing.status == 0
+    nothing = netspec.ok("search", "train.yaml", "--device", "reference", "--resume")
     assert "nothing to do: all 3 trials have ended; add `--trials 23` to run 20 more" in nothing.out
     assert data["best"]["value"] == min(trial["value"] for trial in data["trials"])
 
@@ -62,8 +60,7 @@ def test_a_gain_that_the_test_data_does_not_show_is_reported(netspec, spec):
     text = SPEC.replace("solver: {type: SGD, learning_rate: 0.05}", test)
     text = text.replace("low: 1.0e-3", "low: 1.0e-4").replace("trials: 2", "trials: 2\n  baseline: true")
     Path("train.yaml").write_text(text)
-    result = netspec("search", "train.yaml", "--device", "reference")
-    assert result.status == 0, result.err
+    result = netspec.ok("search", "train.yaml", "--device", "reference")
     lines = result.out.splitlines()
     assert [line.partition(":")[0] for line in lines if "in the best trial" in line] == ["validation/loss", "test/loss"]
     assert "the test data shows no gain: with few samples or trials, a better validation value can be luck" in lines
@@ -114,8 +111,7 @@ AUTO = ("search", "rings.csv", "--auto", "--target", "ring", "--output", "net", 
 
 
 def test_a_net_for_data_is_searched(netspec, rings):
-    result = netspec(*AUTO, "--trials", "2", "train.max_epochs=2")
-    assert result.status == 0, result.err
+    result = netspec.ok(*AUTO, "--trials", "2", "train.max_epochs=2")
     lines = result.out.splitlines()
     assert lines[0] == "table classification"
     assert "written: net/net.yaml, net/train.yaml" in lines

@@ -63,9 +63,8 @@ def fields(current_folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
-    assert netspec("check", "train.yaml", "--strict").status == 0
-    trained = netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference")
-    assert trained.status == 0
+    netspec.ok("check", "train.yaml", "--strict")
+    trained = netspec.ok("train", "train.yaml", "--run-dir", "run", "--device", "reference")
     assert trained.out.count("class_weight: balanced") == 1
     assert "soil " in trained.out
     report = netspec("test", "run", "--split", "validation", "--report", "--output", "report").out
@@ -85,7 +84,7 @@ def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
     printed = netspec("predict", "run", "--input", "fields/images/0.png").out
     assert "array [16, 24]" in printed  # the size of the image, not of the net's output
     assert "soil 50.0%, red 50.0%" in printed or "red 50.0%, soil 50.0%" in printed
-    assert netspec("predict", "run", "--input", "fields/images", "--output", "masks").status == 0
+    netspec.ok("predict", "run", "--input", "fields/images", "--output", "masks")
     assert Path("masks/classes.txt").read_text() == "soil\nred\ngreen\n"
     for index in range(12):
         with Image.open(f"masks/{index}.png") as mask, Image.open(f"fields/masks/{index}.png") as expected:
@@ -108,13 +107,13 @@ def test_a_net_for_images_of_another_size_names_the_override(netspec: Netspec, f
 
 @pytest.mark.slow
 def test_the_script_of_an_exported_model_writes_masks(netspec: Netspec, fields: Path) -> None:
-    assert netspec("train", "train.yaml", "--run-dir", "run", "--device", "reference").status == 0
-    assert netspec("export", "run", "--output", "model").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "run", "--device", "reference")
+    netspec.ok("export", "run", "--output", "model")
     assert "finds the class of each pixel, one of 3" in Path("model/README.md").read_text()
     image = "fields/images/1.png"
     done = run_script(image, path="model/run.py")
     assert done.status == 0, done.err
-    assert netspec("predict", "run", "--input", image, "--output", "masks").status == 0
+    netspec.ok("predict", "run", "--input", image, "--output", "masks")
     with Image.open("1_mask.png") as mask, Image.open("masks/1.png") as expected:
         np.testing.assert_array_equal(np.asarray(mask), np.asarray(expected))
     shares = sorted(done.out.split(": ")[1].strip().split(", "))
@@ -125,7 +124,7 @@ def test_the_script_of_an_exported_model_writes_masks(netspec: Netspec, fields: 
 
 
 def test_masks_of_the_same_name_are_not_overwritten(netspec: Netspec, fields: Path) -> None:
-    assert netspec("train", "train.yaml", "train.max_steps=1", "--run-dir", "run", "--device", "reference").status == 0
+    netspec.ok("train", "train.yaml", "train.max_steps=1", "--run-dir", "run", "--device", "reference")
     Path("other").mkdir()
     Path("fields/images/0.png").rename("other/1.png")
     result = netspec("predict", "run", "--input", "other", "fields/images", "--output", "masks")

@@ -16,8 +16,7 @@ from tests.backends.cuda.nccl import install
 @pytest.mark.parametrize("words", [(), ("net",), ("train",)])
 @pytest.mark.slow
 def test_schema_is_json_with_docs(netspec, words):
-    result = netspec("schema", *words)
-    assert result.status == 0
+    result = netspec.ok("schema", *words)
     assert "$schema" in result.json
     assert "Number of output channels" in result.out  # the docs of a field, as editors show them
 
@@ -73,8 +72,7 @@ def test_unavailable_kernels_are_listed_with_the_reason(netspec, monkeypatch):
 
 @pytest.mark.slow
 def test_the_reference_is_written_as_pages(netspec, tmp_path):
-    result = netspec("schema", "--docs", tmp_path / "reference")
-    assert result.status == 0
+    result = netspec.ok("schema", "--docs", tmp_path / "reference")
     pages = len(list((tmp_path / "reference").rglob("*.md")))
     assert result.out == f"{pages} pages below {tmp_path / 'reference'}\n"
     refused = netspec("schema", "net", "--docs", tmp_path / "other")

@@ -73,7 +73,7 @@ def test_integers_stay_within_their_domains(netspec, work):
         "netspec: 1\ninputs: {word: {shape: [50], dtype: int32}}\n"
         "layers: [{type: Embedding, input_dim: 3, output_dim: 2}]\n"
     )
-    assert netspec("time", "net.yaml", "--steps", "1").status == 0
+    netspec.ok("time", "net.yaml", "--steps", "1")
 
 
 def test_text(netspec, work):

@@ -43,8 +43,7 @@ def test_json_lines_end_in_done(netspec, work):
 
 def test_the_end_prints_paths_and_next_commands(netspec, work):
     folder = work / "a run"
-    result = netspec("train", "train.yaml", "--run-dir", folder)
-    assert result.status == 0
+    result = netspec.ok("train", "train.yaml", "--run-dir", folder)
     assert f"weights: {folder / 'best.h5'}\n" in result.out
     assert f"log: {folder / 'log.jsonl'}\n" in result.out
     test, export = (line.strip() for line in result.out.partition("next:\n")[2].splitlines())
@@ -52,15 +51,14 @@ def test_the_end_prints_paths_and_next_commands(netspec, work):
     for line, needed in ((test, "confusion_matrix"), (export, "onnxruntime gives the same results")):
         program, *words = shlex.split(line)
         assert program == "netspec"
-        after = netspec(*words)
-        assert after.status == 0
+        after = netspec.ok(*words)
         assert after.err.startswith(f"note: using the weights in {folder / 'best.h5'}, best at step ")
         assert needed in after.out
     assert (folder / "model.onnx").exists()
 
 
 def test_overrides_and_weights(netspec, trained):
-    result = netspec(
+    result = netspec.ok(
         "train",
         "train.yaml",
         "train.max_steps=1",
@@ -71,7 +69,6 @@ def test_overrides_and_weights(netspec, trained):
         "two",
         "--json",
     )
-    assert result.status == 0
     assert result.lines[-1]["steps"] == 1
     before, after = load("net.yaml", "run/weights.h5").parameters, load("net.yaml", "two/weights.h5").parameters
     # One step from trained weights stays near them; fresh weights of another draw would not.
@@ -79,11 +76,10 @@ def test_overrides_and_weights(netspec, trained):
 
 
 def test_resume_continues_the_run(netspec, work):
-    assert netspec("train", "train.yaml", "train.max_steps=6", "--run-dir", "run").status == 0
-    result = netspec("train", "train.yaml", "--resume", "--run-dir", "run", "--json")
-    assert result.status == 0
+    netspec.ok("train", "train.yaml", "train.max_steps=6", "--run-dir", "run")
+    result = netspec.ok("train", "train.yaml", "--resume", "--run-dir", "run", "--json")
     assert next(line for line in result.lines if line["event"] == "start")["step"] == 6
-    assert netspec("train", "train.yaml", "--run-dir", "whole").status == 0
+    netspec.ok("train", "train.yaml", "--run-dir", "whole")
     resumed, uninterrupted = (
         load("net.yaml", "run/weights.h5").parameters,
         load("net.yaml", "whole/weights.h5").parameters,
@@ -125,8 +121,7 @@ def test_ctrl_c_saves_and_prints_the_resume_command(netspec, work):
     words = shlex.split(again)
     assert words == ["python", "-m", "netspec", "train", "run/spec.yaml", "--resume"]
     step = int(message.split()[3].replace(",", ""))
-    result = netspec(*words[3:], f"train.max_steps={step + 2}", "--json")
-    assert result.status == 0
+    result = netspec.ok(*words[3:], f"train.max_steps={step + 2}", "--json")
     assert result.lines[-1]["steps"] == step + 2
 
 
@@ -156,8 +151,7 @@ def test_resuming_a_finished_run_reports_it(netspec, trained):
 
 
 def test_test_counts_each_sample_once(netspec, trained):
-    result = netspec("test", "run/spec.yaml", "--weights", "run/weights.h5", "--json")
-    assert result.status == 0
+    result = netspec.ok("test", "run/spec.yaml", "--weights", "run/weights.h5", "--json")
     assert result.json["samples"] == 42
     # The classes are eight standard deviations apart.
     assert result.json["metrics"] == {"accuracy": 1.0}
@@ -275,8 +269,7 @@ def test_metrics_that_are_tables_are_printed_and_left_out_of_logs(netspec, work)
         .replace("metrics: [", "metrics: [{type: ConfusionMatrix, from: [logits, label]}, ")
     )
     (work / "net.yaml").write_text(net)
-    result = netspec("train", "train.yaml", "--run-dir", "run", "--json")
-    assert result.status == 0
+    result = netspec.ok("train", "train.yaml", "--run-dir", "run", "--json")
     tests = [line for line in result.lines if line["event"] == "test"]
     assert [set(line["metrics"]) for line in tests] == [{"accuracy"}] * len(tests)
     assert not any("tables" in line for line in tests)
@@ -293,8 +286,7 @@ def test_metrics_that_are_tables_are_printed_and_left_out_of_logs(netspec, work)
 def test_learning_rates_are_tested_without_a_run(netspec, work):
     before = sorted(work.iterdir())
     chart = "--output", "rates.svg"
-    result = netspec("train", "train.yaml", "--find-lr", "--device", "reference", *chart, "train.seed=4")
-    assert result.status == 0
+    result = netspec.ok("train", "train.yaml", "--find-lr", "--device", "reference", *chart, "train.seed=4")
     assert sorted(work.iterdir()) == sorted([*before, work / "rates.svg"])
     assert result.out.splitlines()[0].split() == ["learning", "rate", "loss", "smoothed"]
     assert "train.yaml has 0.5 (solver.learning_rate)" in result.out

@@ -47,10 +47,9 @@ def test_missing_data_that_netspec_fetches(netspec, work, monkeypatch):
 
 
 def test_a_copy_can_be_checked_and_changed(netspec, work):
-    result = netspec("zoo", "copy", "lenet_mnist", "my nets/lenet")
-    assert result.status == 0
+    result = netspec.ok("zoo", "copy", "lenet_mnist", "my nets/lenet")
     assert "netspec train 'my nets/lenet/train.yaml'" in result.out
-    assert netspec("check", "my nets/lenet/net.yaml", "my nets/lenet/train.yaml").status == 0
+    netspec.ok("check", "my nets/lenet/net.yaml", "my nets/lenet/train.yaml")
     card = (work / "my nets" / "lenet" / "README.md").read_text()
     assert "\n    netspec train 'my nets/lenet'\n" in card
     for kind in ("net", "train"):
@@ -63,9 +62,8 @@ def test_a_copy_can_be_checked_and_changed(netspec, work):
 
 
 def test_a_copy_is_shown_and_verified_by_its_path(netspec, work):
-    assert netspec("zoo", "copy", "autoencoder_mnist", "nets/copy").status == 0
-    shown = netspec("zoo", "show", "nets/copy")
-    assert shown.status == 0, shown.err
+    netspec.ok("zoo", "copy", "autoencoder_mnist", "nets/copy")
+    shown = netspec.ok("zoo", "show", "nets/copy")
     assert "\nnext:\n  netspec train nets/copy\n" in shown.out
     verified = netspec("zoo", "verify", "nets/copy/", "data.test.limit=100", "--json")
     assert {check["model"] for check in verified.json} == {"nets/copy"}
@@ -77,7 +75,7 @@ def test_a_copy_is_shown_and_verified_by_its_path(netspec, work):
 
 
 def test_commands_in_the_card_of_a_copy_use_the_copy(netspec, work):
-    assert netspec("zoo", "copy", "text_cnn", "reviews/net").status == 0
+    netspec.ok("zoo", "copy", "text_cnn", "reviews/net")
     card = (work / "reviews" / "net" / "README.md").read_text()
     assert "python reviews/net/make_reviews.py " in card
     assert "netspec train reviews/net vars.folder=reviews\n" in card

@@ -102,9 +102,7 @@ train: {max_epochs: 30}
 """
 
 
-def test_the_word_that_decides_contributes_most(
-    current_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_word_that_decides_contributes_most(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for index in range(16):
         name, word = (("bad", "awful"), ("good", "lovely"))[index % 2]
         Path("reviews", name).mkdir(parents=True, exist_ok=True)
@@ -223,9 +221,7 @@ def test_rows_that_changed_since_the_training_are_a_warning(
         assert "warning: the data has changed since the run (10 test samples then, 20 now)" in capsys.readouterr().err
 
 
-def test_the_columns_of_a_row_contribute_to_its_class(
-    current_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_columns_of_a_row_contribute_to_its_class(current_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     random = np.random.default_rng(2)
     sizes = random.normal(size=200)
     lines = [f"{size},{random.choice(['red', 'blue'])},0.5,{'yes' if size > 0 else 'no'}" for size in sizes]

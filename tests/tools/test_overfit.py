@@ -24,8 +24,8 @@ FLIP = {"type": "RandomFlip", "mode": "horizontal"}
 @pytest.fixture
 def training(current_folder: Path) -> dict[str, Any]:
     """A classifier of noise, which it can only memorize."""
-    random = np.random.default_rng(0)
-    np.savez("noise.npz", x=random.normal(size=(40, 6)).astype("f"), label=random.integers(0, 3, 40).astype("i4"))
+    random, path = np.random.default_rng(0), str(current_folder / "noise.npz")
+    np.savez(path, x=random.normal(size=(40, 6)).astype("f"), label=random.integers(0, 3, 40).astype("i4"))
     return {
         "netspec": 1,
         "net": {
@@ -39,7 +39,7 @@ def training(current_folder: Path) -> dict[str, Any]:
             "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
             "metrics": [{"type": "SparseCategoricalAccuracy", "name": "accuracy", "from": ["logits", "label"]}],
         },
-        "data": {"train": {"source": "npz", "path": str(current_folder / "noise.npz"), "batch_size": 8, "shuffle": True}},
+        "data": {"train": {"source": "npz", "path": path, "batch_size": 8, "shuffle": True}},
         "solver": {"type": "Adam", "learning_rate": 0.02}, "train": {"max_epochs": 3, "accumulate": 2, "seed": 3},
     }  # fmt: skip
 

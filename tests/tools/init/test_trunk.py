@@ -138,7 +138,9 @@ def test_a_trunk_for_images_of_other_colors(model: Path, gray: bool) -> None:
     ("trunk", "output"), [("unet", "`logits` [3, 64, 64]"), ("shapes_detector", "`detections` [144, 7]")]
 )
 def test_a_trunk_of_a_net_that_does_not_predict_for_whole_images(
-    trunk: str, output: str, current_folder: Path, 
+    trunk: str,
+    output: str,
+    current_folder: Path,
 ) -> None:
     images(Path("photos"), ("a", "b", "c"), 30)
     warnings = init("photos", trunk=trunk).warnings
