@@ -276,8 +276,9 @@ def profile(
         with open_training_loader(spec, compiler, session) as loader:
             recorder = Recorder(compiler.device)
             loader.record_times(recorder.add_data)
-            _initialize(spec, session, compiler, loader)
-            recorded = _record(spec, session, compiler, loader, recorder, steps, warmup)
+            training = _ProfiledTraining(spec, session, compiler, loader, recorder)
+            training.initialize()
+            recorded = training.record(steps, warmup)
         step_events, evaluation_events = (_gather_events(session, events) for events in recorded)
     result = Profile(
         name=spec.name or spec.net.name, device=compiler.device.name, precision=str(compiler.precision),
@@ -296,75 +297,78 @@ def _gather_events(session: Session, events: Sequence[TraceEvent]) -> tuple[Trac
     return tuple(replace(TraceEvent(**event), rank=rank) for rank, own in enumerate(gathered) for event in own)
 
 
-def _initialize(spec: TrainSpec, session: Session, compiler: Compiler, loader: Loader) -> None:
-    """Give the states of all workers their first values."""
-    session.layout(compiler)
-    start = StartingPoint(Progress())
-    if session.is_root:
-        set_first_values(spec, compiler, loader, start, None)
-    session.align(compiler, loader, start)
+@dataclass(frozen=True)
+class _ProfiledTraining:
+    """A training of one or several workers, whose events are recorded."""
 
+    spec: TrainSpec
+    session: Session
+    compiler: Compiler
+    loader: Loader
+    recorder: Recorder
 
-def _record(
-    spec: TrainSpec, session: Session, compiler: Compiler, loader: Loader, recorder: Recorder, steps: int, warmup: int
-) -> tuple[list[TraceEvent], list[TraceEvent]]:
-    """Train, then evaluate; return the events of the steps after the first `warmup`, and those of the evaluation."""
-    stepper, calls = session.stepper(spec, compiler, loader), RecordedCalls(compiler, recorder)
-    stepper.calls = calls
-    rates, zero = scheduled_rates(spec, warmup + steps), 0.0
-    steps_run = run_steps(stepper, _timed(iter(loader), recorder), lambda step: session.scheduled(rates(step)))
-    for step in range(warmup + steps):
-        if step == warmup:
-            session.barrier()  # the clocks of the workers are aligned here
-            zero = perf_counter()
-        with recorder.span(f"step {step + 1}", STEP):
-            try:
-                _, loss = next(steps_run)
-                with recorder.span("wait for the loss", WAIT):
-                    loss()
-                    compiler.device.wait()
-            except NonFiniteLoss:
-                raise _not_finite(step) from None
-            if session.size > 1:
-                with recorder.span("exchange after the step", BETWEEN):
-                    session.after_step(step + 1, compiler)
-        recorder.take_calls()
-    _evaluate(spec, session, compiler, loader, calls, recorder, steps)
-    return recorder.events_of(STEP, zero), recorder.events_of(EVALUATION, zero)
+    def initialize(self) -> None:
+        """Give the states of all workers their first values."""
+        self.session.layout(self.compiler)
+        start = StartingPoint(Progress())
+        if self.session.is_root:
+            set_first_values(self.spec, self.compiler, self.loader, start, None)
+        self.session.align(self.compiler, self.loader, start)
 
+    def record(self, steps: int, warmup: int) -> tuple[list[TraceEvent], list[TraceEvent]]:
+        """Train, then evaluate; return the events of the steps after the first `warmup`, and of the evaluation."""
+        session, recorder = self.session, self.recorder
+        stepper, calls = session.stepper(self.spec, self.compiler, self.loader), RecordedCalls(self.compiler, recorder)
+        stepper.calls = calls
+        rates, zero = scheduled_rates(self.spec, warmup + steps), 0.0
+        steps_run = run_steps(stepper, self._timed(iter(self.loader)), lambda step: session.scheduled(rates(step)))
+        for step in range(warmup + steps):
+            if step == warmup:
+                session.barrier()  # the clocks of the workers are aligned here
+                zero = perf_counter()
+            with recorder.span(f"step {step + 1}", STEP):
+                try:
+                    _, loss = next(steps_run)
+                    with recorder.span("wait for the loss", WAIT):
+                        loss()
+                        self.compiler.device.wait()
+                except NonFiniteLoss:
+                    raise _not_finite(step) from None
+                if session.size > 1:
+                    with recorder.span("exchange after the step", BETWEEN):
+                        session.after_step(step + 1, self.compiler)
+            recorder.take_calls()
+        self._evaluate(calls, steps)
+        return recorder.events_of(STEP, zero), recorder.events_of(EVALUATION, zero)
 
-def _evaluate(
-    spec: TrainSpec, session: Session, compiler: Compiler, loader: Loader, calls: RecordedCalls, recorder: Recorder,
-    most: int,
-) -> None:  # fmt: skip
-    """Evaluate up to `most` batches of the data that the training monitors; each of several workers, its own."""
-    split = spec.data.monitored
-    if split not in spec.data.splits():
-        return
-    with (
-        open_evaluation_loader(spec, split, compiler, loader.learned, session) as evaluated,
-        session.synchronized_view(compiler),
-    ):
-        evaluated.record_times(recorder.add_data)
-        for rows in {min(evaluated.batch_size, evaluated.samples), evaluated.samples % evaluated.batch_size} - {0}:
-            recorder.attach(compiler.program(ProgramKind.TEST, rows))  # compiles it
-        with recorder.span(f"evaluation of {data_name(split)}", EVALUATION):
-            for number, batch in enumerate(islice(_timed(evaluated.one_pass(), recorder), most), 1):
-                with recorder.span(f"test step {number}", TEST, {"samples": len(batch)}):
-                    program = calls.run(ProgramCall(ProgramKind.TEST, batch.rows, None, None, batch.inputs, 0))
-                    with recorder.span("wait for the results", WAIT):
-                        program.read()
-                recorder.take_calls()
-
-
-def _timed(batches: Iterator[Batch], recorder: Recorder) -> Iterator[Batch]:
-    """Yield batches, and record how long the thread waits for each."""
-    while True:
-        with recorder.span("next batch", BATCH):
-            batch = next(batches, None)
-        if batch is None:
+    def _evaluate(self, calls: RecordedCalls, most: int) -> None:
+        """Evaluate up to `most` batches of the data that the training monitors; each of several workers, its own."""
+        split, recorder = self.spec.data.monitored, self.recorder
+        if split not in self.spec.data.splits():
             return
-        yield batch
+        with (
+            open_evaluation_loader(self.spec, split, self.compiler, self.loader.learned, self.session) as evaluated,
+            self.session.synchronized_view(self.compiler),
+        ):
+            evaluated.record_times(recorder.add_data)
+            for rows in {min(evaluated.batch_size, evaluated.samples), evaluated.samples % evaluated.batch_size} - {0}:
+                recorder.attach(self.compiler.program(ProgramKind.TEST, rows))  # compiles it
+            with recorder.span(f"evaluation of {data_name(split)}", EVALUATION):
+                for number, batch in enumerate(islice(self._timed(evaluated.one_pass()), most), 1):
+                    with recorder.span(f"test step {number}", TEST, {"samples": len(batch)}):
+                        program = calls.run(ProgramCall(ProgramKind.TEST, batch.rows, None, None, batch.inputs, 0))
+                        with recorder.span("wait for the results", WAIT):
+                            program.read()
+                    recorder.take_calls()
+
+    def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield batches, and record how long the thread waits for each."""
+        while True:
+            with self.recorder.span("next batch", BATCH):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
 
 
 def _not_finite(step: int) -> RunError:
