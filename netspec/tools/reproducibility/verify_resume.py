@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -99,13 +99,14 @@ def verify_resume(
         )
     _check_strategy(training, workers)
     changes = [*overrides, *verified_settings(training, steps, kills)]
-    options = ["--device", device]
+
+    def command(run_dir: Path) -> list[str]:
+        return training_command(spec, changes, run_dir, workers, ["--device", device])
+
     with tempfile.TemporaryDirectory(prefix="netspec-") as folder:
         straight = Path(folder) / "straight"
-        train_in_subprocess(
-            training_command(spec, changes, straight, workers, options), "the run without interruptions"
-        )
-        killed = _KilledTraining(spec, changes, options, workers, straight, Path(folder), np.random.default_rng(seed))
+        train_in_subprocess(command(straight), "the run without interruptions")
+        killed = _KilledTraining(command, workers, straight, Path(folder), np.random.default_rng(seed))
         while len(killed.kills) < kills:
             killed.train(kills - len(killed.kills))
         differences = tuple(difference for comparison in killed.comparisons for difference in comparison.differences)
@@ -145,12 +146,12 @@ class _KilledTraining:
     """A training that is killed and resumed, and compared with a straight one whenever it is complete."""
 
     def __init__(
-        self, spec: str | Path, changes: Sequence[str], options: Sequence[str], workers: int, straight: Path,
-        folder: Path, rng: np.random.Generator,
-    ) -> None:  # fmt: skip
+        self, command: Callable[[Path], list[str]], workers: int, straight: Path, folder: Path, rng: np.random.Generator
+    ) -> None:
+        """`command` returns the command line that trains in a run directory."""
         self.kills: list[Kill] = []
         self.comparisons: list[RunComparison] = []
-        self._spec, self._changes, self._options, self._workers = spec, changes, options, workers
+        self._command, self._workers = command, workers
         self._straight, self._folder, self._random = straight, folder, rng
         with RunDir(straight).log.open(encoding="utf-8") as lines:
             events = [event for event in parse_events(lines) if isinstance(event.get("step"), int)]
@@ -183,9 +184,10 @@ class _KilledTraining:
 
     def _run_piece(self, run: Path, step: int | None, delay: float) -> bool:
         """Train until the log has `step`, and kill `delay` seconds later. Return False if the training ended before."""
-        command = training_command(self._spec, self._changes, run, self._workers, self._options)
         with tempfile.TemporaryFile() as errors, _Log(RunDir(run).log) as log:
-            process = subprocess.Popen([*command, "--resume", "auto"], stdout=subprocess.DEVNULL, stderr=errors)
+            process = subprocess.Popen(
+                [*self._command(run), "--resume", "auto"], stdout=subprocess.DEVNULL, stderr=errors
+            )
             started: list[int] = []
             try:
                 while process.poll() is None and (step is None or log.step < step):
