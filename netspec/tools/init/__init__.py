@@ -18,6 +18,8 @@ from netspec.tools.init.class_folders import (
     training_folder,
 )
 from netspec.tools.init.files import TRUNK_FILES, Files
+from netspec.tools.init.project import Project
+from netspec.tools.init.search_space import SearchSpace
 
 TASKS = ("classification", "regression", "text", "forecast", "language_model")
 KINDS = "a folder or list of images or sounds, texts (.txt), or a table (CSV, Parquet)"
@@ -89,8 +91,9 @@ def init(
     problems = _existing(written, command("init", data, *words)) if not force else []
     if problems and trunk is not None:  # whose import writes files
         raise InputError(problems)
+    project = Project(path, folder, net.name, SearchSpace(searched=search))
     try:
-        files = _files(path, folder, net.name, target, task, None if trunk is None else Path(trunk), search=search)
+        files = _files(project, target, task, None if trunk is None else Path(trunk))
     except OSError as error:  # such as a folder that this user must not read
         raise InputError(
             f"cannot read {error.filename or path}", expected="data that this user can read", got=error.strerror
@@ -151,19 +154,15 @@ def _new_folder(data: Path) -> Path:
     return next(folder for folder in folders if not folder.exists())
 
 
-def _files(
-    path: Path, folder: Path, net: str, target: str | None, task: str | None, trunk: Path | None, *, search: bool
-) -> Files:
+def _files(project: Project, target: str | None, task: str | None, trunk: Path | None) -> Files:
     """Return the texts of both files. Raises `InputError` if the data is of no known kind."""
     from netspec.tools.init import images, sounds, texts
     from netspec.tools.init.boxes import box_files, box_parts
     from netspec.tools.init.language_model import is_running_text, language_files
     from netspec.tools.init.masks import mask_files, mask_folders
-    from netspec.tools.init.project import Project
-    from netspec.tools.init.search_space import SearchSpace
     from netspec.tools.init.tables import table_files
 
-    project = Project(path, folder, net, SearchSpace(searched=search))
+    path = project.data
     root = training_folder(path) if path.is_dir() else path
     has_media = task not in ("text", "language_model")
     image_lists, sound_lists = (_lists(path, root, kind, target, task) for kind in (IMAGES, SOUNDS))
