@@ -102,7 +102,9 @@ def train(
         words = words_of_options({"--run-dir": run_dir, "--weights": weights, "--device": device})
         words += ["--json"] * as_json + ["--resume"] * resume + ["--", spec, *(overrides or [])]
         return _start_workers(workers, spec, changes, words)
-    return _train(spec, changes, run_dir, checkpoint or resume, weights, device, as_json=as_json)
+    return _train(
+        spec, changes, run_dir=run_dir, resume=checkpoint or resume, weights=weights, device=device, as_json=as_json
+    )
 
 
 def refuse_options(test: str, options: Mapping[str, object]) -> None:
@@ -124,7 +126,7 @@ def _start_workers(workers: int, spec: str, changes: list[str], words: list[str]
 
 
 def _train(
-    spec: str, changes: list[str], run_dir: str | None, resume: bool | str, weights: str | None, device: str, *,
+    spec: str, changes: list[str], *, run_dir: str | None, resume: bool | str, weights: str | None, device: str,
     as_json: bool,
 ) -> int:  # fmt: skip
     from netspec.backends.notices import device_notices
