@@ -9,7 +9,7 @@ on one host, and a ring leaves each host once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from netspec.distributed.cost_model.networks import Cluster
@@ -209,23 +209,15 @@ def hierarchical(nbytes: float, cluster: Cluster, between: Iterable[Algorithm] |
 
 def _everywhere(exchanges: Exchanges, times: int) -> Exchanges:
     """Repeat exchanges on `times` hosts at once."""
-    return tuple(
-        Exchange(exchange.rounds, exchange.bytes, exchange.senders * times, adds=exchange.adds, role=exchange.role)
-        for exchange in exchanges
-    )
+    return tuple(replace(exchange, senders=exchange.senders * times) for exchange in exchanges)
 
 
 def cheapest(nbytes: float, cluster: Cluster, algorithms: Iterable[Algorithm], flows: int = 1) -> Exchanges:
     """Return the exchanges of the fastest algorithm, run by `flows` groups of ranks at once."""
     candidates = (
         tuple(
-            Exchange(
-                exchange.rounds,
-                exchange.bytes,
-                exchange.senders * flows,
-                exchange.leave * flows,
-                exchange.flows * flows,
-                exchange.adds,
+            replace(
+                exchange, senders=exchange.senders * flows, leave=exchange.leave * flows, flows=exchange.flows * flows
             )
             for exchange in algorithm(nbytes, cluster)
         )

@@ -214,11 +214,6 @@ def micro_batches(job: TrainingJob, stages: int) -> int:
     return job.micro_batches if job.micro_batches is not None else max(1, min(4 * stages, job.total(stages)))
 
 
-def bubble(stages: int, parts: int) -> float:
-    """Return the share of time in which a stage is idle: (p - 1)/(m + p - 1) (Huang et al. 2019, "GPipe")."""
-    return (stages - 1) / (parts + stages - 1)
-
-
 def pipeline(job: TrainingJob, cluster: Cluster) -> StepModel:
     """Model a pipeline of p balanced stages, one per rank, with m micro-batches.
 

@@ -10,7 +10,7 @@ import pytest
 from netspec.distributed.cost_model.collectives import all_gather, ring, seconds
 from netspec.distributed.cost_model.networks import Cluster, Network
 from netspec.distributed.cost_model.plans import StepModel, TrainingJob, make_buckets, schedule_channel, times
-from netspec.distributed.cost_model.strategies import NO_SPLIT, STRATEGIES, StepPrediction, bubble, predict
+from netspec.distributed.cost_model.strategies import NO_SPLIT, STRATEGIES, StepPrediction, predict
 from netspec.distributed.cost_model.workload import ComputeModel, DenseShape, Layer, StepCost, cut
 
 SLOW = Network("slow", 1e-5, 1e-8, "made up")
@@ -98,9 +98,9 @@ def test_a_pipeline_waits_in_its_bubble():
     layers = tuple(Layer(name, (), 0.01, 0.02) for name in "abc")
     job = TrainingJob(ComputeModel((StepCost(12, layers),)), 12, micro_batches=6)
     actual = predicted("pipeline", 3, job)
-    assert bubble(3, 6) == 2 / 8
-    assert actual.times.step == pytest.approx(0.09 / 3 / (1 - bubble(3, 6)))
-    assert actual.efficiency == pytest.approx(1 - bubble(3, 6))
+    bubble = 2 / 8  # (p - 1)/(m + p - 1) of the time, Huang et al. 2019, "GPipe"
+    assert actual.times.step == pytest.approx(0.09 / 3 / (1 - bubble))
+    assert actual.efficiency == pytest.approx(1 - bubble)
     carrying = replace(job, compute=ComputeModel((StepCost(12, tuple(replace(layer, output=50) for layer in layers)),)))
     assert predicted("pipeline", 3, carrying).traffic.total == pytest.approx(2 * 2 * 12 * 50)
 
