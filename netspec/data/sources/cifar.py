@@ -18,8 +18,23 @@ INSIDE = {"cifar10": "cifar-10-batches-bin", "cifar100": "cifar-100-binary"}
 """The folder in the archives, which many users keep."""
 
 
+class _KnownCifar(KnownSource):
+    """Base of the two published sets."""
+
+    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
+        """Open the files of the split."""
+        from netspec.data.readers.cifar import open_cifar
+
+        with located_at(self, self.blamed):
+            return open_cifar(self.files(), self.known_set.classes)
+
+    def known_fields(self) -> Mapping[str, FieldType] | None:
+        """Return the fields of the set."""
+        return _fields(self.known_set)
+
+
 @SOURCES.register
-class Cifar10(KnownSource):
+class Cifar10(_KnownCifar):
     """CIFAR-10, downloaded if it is missing: 50,000 color images for training, 10,000 for test.
 
     Fields: `image` `[3, 32, 32]` of uint8, `label` `[]` of int32: airplane, automobile, bird, cat, deer, dog, frog,
@@ -30,17 +45,9 @@ class Cifar10(KnownSource):
     known_set: ClassVar[KnownSet] = CIFAR10
     samples: ClassVar = ({"split": "train"},)
 
-    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """Open the files of the split."""
-        return _open_known(self)
-
-    def known_fields(self) -> Mapping[str, FieldType] | None:
-        """Return the fields of the set."""
-        return _fields(CIFAR10)
-
 
 @SOURCES.register
-class Cifar100(KnownSource):
+class Cifar100(_KnownCifar):
     """CIFAR-100, downloaded if it is missing: 50,000 color images for training, 10,000 for test.
 
     Fields: `image` `[3, 32, 32]` of uint8; `label` `[]` of int32, one of 100 classes; `coarse_label` `[]` of int32, one
@@ -50,14 +57,6 @@ class Cifar100(KnownSource):
     source: Literal["cifar100"] = "cifar100"
     known_set: ClassVar[KnownSet] = CIFAR100
     samples: ClassVar = ({"split": "train"}, {"split": "train", "inputs": {"label": "coarse_label"}})
-
-    def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
-        """Open the file of the split."""
-        return _open_known(self)
-
-    def known_fields(self) -> Mapping[str, FieldType] | None:
-        """Return the fields of the set."""
-        return _fields(CIFAR100)
 
 
 @SOURCES.register
@@ -119,13 +118,6 @@ def _known_set(kind: str) -> KnownSet:
 
 def _fields(dataset: KnownSet) -> dict[str, FieldType]:
     return {"image": FieldType((3, 32, 32), "uint8"), **{name: FieldType((), "int32") for name in dataset.classes}}
-
-
-def _open_known(source: KnownSource) -> Dataset:
-    from netspec.data.readers.cifar import open_cifar
-
-    with located_at(source, source.blamed):
-        return open_cifar(source.files(), source.known_set.classes)
 
 
 def _files_in(folder: Path, dataset: KnownSet, split: str) -> list[Path]:
