@@ -13,7 +13,7 @@ _CHUNK = 64
 """Number of samples that are read at a time, if the field is an array."""
 
 
-def count_classes(dataset: Dataset, name: str, samples: int, *, skip: bool = False) -> dict[int, int]:
+def count_classes(dataset: Dataset, name: str, samples: int, *, skip: bool) -> dict[int, int]:
     """Return how often each class index occurs in the field `name` of the first `samples` samples, by index.
 
     With `skip`, damaged samples do not count. Raises `InputError` for streams, or if the field is not of integers.

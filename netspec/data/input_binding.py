@@ -116,7 +116,7 @@ class InputBinding:
                 )  # fmt: skip
 
     def check_each(
-        self, samples: Iterable[Array | Sequence[Problem]], describe: Callable[[int], str], *, skip: bool = False
+        self, samples: Iterable[Array | Sequence[Problem]], describe: Callable[[int], str], *, skip: bool
     ) -> Iterator[Problem]:
         """Yield one problem for all samples (*shape) with integers out of range, and one for all damaged samples.
 

@@ -86,7 +86,7 @@ def load_card(path: str | Path) -> CardSpec:
         raise SpecError(problems_of(error, tree, CardSpec)) from None
 
 
-def load_data(source: Source, overrides: Overrides = ()) -> tuple[DataSpec | None, InitFromSpec | None]:
+def load_data(source: Source, overrides: Overrides) -> tuple[DataSpec | None, InitFromSpec | None]:
     """Load `data` and `init_from` of a file whose other sections may be wrong; None for a section that is not valid.
 
     Raises `InputError` if the file cannot be read, or is of no kind.
@@ -222,7 +222,7 @@ class _Loading:
                 replace(change, value=self.evaluator.value(change.value, scope, change.location, "")) for change in late
             ]
             self.problems += apply_overrides(root, evaluated)
-        return link_problems(net, root, prefix, self.evaluator.failed, complete)
+        return link_problems(net, root, prefix, self.evaluator.failed, complete=complete)
 
     def train(self, tree: Map, changes: Sequence[Override]) -> TrainSpec | None:
         """Load a training, with its net from the file that it names or from the same document."""

@@ -17,9 +17,7 @@ _MADE = {"mix": 1, "left": 1, "right": 1, "stereo": 2}
 class SoundFiles(ListedFiles["Array"]):
     """The sounds of a listing: `audio` (channels, None) of float32, and `label`, if there are labels."""
 
-    def __init__(
-        self, listing: Listing, *, sampling_rate: int, resample: bool, channels: str, skip: bool = False
-    ) -> None:
+    def __init__(self, listing: Listing, *, sampling_rate: int, resample: bool, channels: str, skip: bool) -> None:
         super().__init__(listing, "audio", (_MADE[channels], None), "float32", skip=skip)
         self._rate, self._resample, self._channels = sampling_rate, resample, channels
 

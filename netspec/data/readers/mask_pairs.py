@@ -23,10 +23,10 @@ def paired_files(
     images: Path,
     masks: Path,
     suffix: str,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] | None,
     *,
-    skip: bool = False,
-    most: int | None = None,
+    skip: bool,
+    most: int | None,
 ) -> tuple[Listing, Listing]:
     """Return the images in a folder and the masks in another, in the same order: sorted, or that of `names`.
 

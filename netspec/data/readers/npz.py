@@ -26,7 +26,7 @@ _REMEDIES = {"a zip": "copy the complete file again", "an HDF5 file": "read an H
 _PICKLED = ("/data.pkl", "/constants.pkl")
 
 
-def open_npz_files(paths: Sequence[Path], names: Sequence[str] | None = None) -> Dataset:
+def open_npz_files(paths: Sequence[Path], names: Sequence[str] | None) -> Dataset:
     """Open the arrays of all files, one file after the other. Raises `InputError` with the problems of all files."""
     return open_each(paths, lambda path: open_npz(path, names))
 

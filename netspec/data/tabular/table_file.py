@@ -145,7 +145,7 @@ class WithEmptyColumns:
 class RowsInMemory(WithEmptyColumns):
     """A temporary file of rows in memory: messages have the number of a row, and no name of a file."""
 
-    def __init__(self, file: TableFile, added: Sequence[str] = (), *, has_keys: bool = False) -> None:
+    def __init__(self, file: TableFile, added: Sequence[str], *, has_keys: bool) -> None:
         super().__init__(file, added)
         self.title, self._has_keys = "the table", has_keys
 

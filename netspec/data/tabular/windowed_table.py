@@ -32,10 +32,10 @@ class WindowedTable(Dataset):
         windows: RowWindows,
         rows_of: Callable[[Array], Array],
         *,
-        groups: Array | None = None,
-        targets: bool = True,
-        part: Array | None = None,
-        limit: int | None = None,
+        groups: Array | None,
+        targets: bool,
+        part: Array | None,
+        limit: int | None,
     ) -> None:
         self._table, self._windows = table, windows
         self._has_targets = targets and LABEL in table.fields

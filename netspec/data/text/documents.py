@@ -28,9 +28,7 @@ _TYPE = FieldType((None,), "int32")
 class TextFiles(ListedFiles["Array"]):
     """The files of a listing: `text` (None,) of int32, and `label`, if there are labels."""
 
-    def __init__(
-        self, listing: Listing, spec: TokenizerSpec, learned: Mapping[str, Any] | None, *, skip: bool = False
-    ) -> None:
+    def __init__(self, listing: Listing, spec: TokenizerSpec, learned: Mapping[str, Any] | None, *, skip: bool) -> None:
         super().__init__(listing, "text", *_TYPE)
         self._tokenizer, saved = tokenizer_of(spec, lambda: _usable(map(_text, listing.files), skip=skip), learned)
         self.vocabulary_sizes = {"text": self._tokenizer.size}
@@ -82,7 +80,7 @@ class TextLines(Dataset):
         spec: TokenizerSpec,
         learned: Mapping[str, Any] | None,
         *,
-        skip: bool = False,
+        skip: bool,
     ) -> None:
         self._lines = lines
         self._watched = Watched(lines.files)

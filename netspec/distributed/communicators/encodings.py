@@ -27,7 +27,7 @@ SMALLEST = 1024
 """Smallest number of elements of a gradient that is encoded: below it, headers and call overhead outweigh the gain."""
 
 
-def should_compress(shape: Shape, smallest: int = SMALLEST) -> bool:
+def should_compress(shape: Shape, smallest: int) -> bool:
     """Return whether the gradient of a parameter is compressed: vectors, such as biases, never are."""
     return len(shape) > 1 and prod(shape) >= smallest
 

@@ -36,11 +36,12 @@ def check_space(nbytes: int, folder: Path = SHM_FOLDER) -> None:
         )
 
 
-def unlink_mpich_segments(folder: Path = SHM_FOLDER, maps: Path = Path("/proc/self/maps")) -> None:
+def unlink_mpich_segments() -> None:
     """Unlink the shared memory through which MPICH sends on this host, once all workers have mapped it.
 
     It then lasts until the last process ends. With a name it would stay forever if all processes are killed.
     """
     with suppress(OSError):  # other systems than Linux have no such file
-        for name in set(re.findall(rf"{re.escape(str(folder))}/mpich_shm_\w+(?=\n)", maps.read_text())):
+        maps = Path("/proc/self/maps").read_text()
+        for name in set(re.findall(rf"{re.escape(str(SHM_FOLDER))}/mpich_shm_\w+(?=\n)", maps)):
             Path(name).unlink(missing_ok=True)

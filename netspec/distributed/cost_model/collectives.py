@@ -240,10 +240,10 @@ ALGORITHMS: dict[str, Algorithm] = {
 }  # fmt: skip
 
 
-def parse_algorithm(name: str, option: str = "--algorithm") -> Algorithm:
-    """Return an all-reduce by its name. Messages of errors begin with `option`."""
+def parse_algorithm(name: str) -> Algorithm:
+    """Return an all-reduce by its name, the value of the option `--algorithm`."""
     if name not in ALGORITHMS:
         expected = f"one of {listing(list(ALGORITHMS))}"
         hint = did_you_mean(name, ALGORITHMS)
-        raise InputError(f"{option}: unknown algorithm", expected=expected, got=repr(name), hint=hint)
+        raise InputError("--algorithm: unknown algorithm", expected=expected, got=repr(name), hint=hint)
     return ALGORITHMS[name]

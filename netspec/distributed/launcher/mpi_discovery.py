@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,10 +45,10 @@ class Mpiexec:
         return [self.path, *options, "-n", str(workers), *program]
 
 
-def find_mpiexec(environment: Mapping[str, str] = os.environ) -> Mpiexec | None:
+def find_mpiexec() -> Mpiexec | None:
     """Return the `mpiexec` next to the running Python, whose library mpi4py finds first, or the one in PATH, if any."""
     python_folder = str(Path(sys.executable).parent)
-    for folders in (python_folder, environment.get("PATH", os.defpath)):
+    for folders in (python_folder, os.environ.get("PATH", os.defpath)):
         for name in NAMES:
             path = shutil.which(name, path=folders)
             if path is not None:

@@ -109,7 +109,7 @@ def shard_parameters(config: ShardingConfig, params: Sequence[Param], solution: 
 
 
 def assign_pieces(
-    config: ShardingConfig, kinds: Mapping[str, TensorType], unsplit: Collection[str] = ()
+    config: ShardingConfig, kinds: Mapping[str, TensorType], unsplit: Collection[str]
 ) -> tuple[tuple[tuple[str, ...], ...], dict[str, ShardSpec]]:
     """Return buckets and pieces of states of these types; each state in `unsplit` belongs to one worker.
 

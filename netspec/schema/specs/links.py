@@ -132,7 +132,7 @@ def layer_names(tree: Map) -> list[str | None]:
     return [entry.name for entry in entries]
 
 
-def link_problems(tree: Map, root: Map, prefix: Path, unknown: set[Location], complete: bool = True) -> list[Problem]:
+def link_problems(tree: Map, root: Map, prefix: Path, unknown: set[Location], *, complete: bool) -> list[Problem]:
     """Return the problems of names of the net in `tree`, which is `root` or the part of it at the path `prefix`.
 
     `unknown` holds the locations of values that could not be evaluated; nothing is concluded from them. If layers are

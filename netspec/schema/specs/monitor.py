@@ -94,7 +94,7 @@ def monitor_modes(net: NetSpec, sets: Iterable[str] = ()) -> dict[str, Mode | No
     return {**{f"{name}/{value}": mode for name in sets for value, mode in modes.items()}, **modes}
 
 
-def set_modes(parts: Iterable[Spec], net: NetSpec, sets: Iterable[str] = ()) -> None:
+def set_modes(parts: Iterable[Spec], net: NetSpec, sets: Iterable[str]) -> None:
     """Set the modes that are not given to those of the net's metrics. Unknown metrics are reported by `conflicts`."""
     unset = [part for part in parts if isinstance(part, Monitor) and part.mode is None]
     modes = monitor_modes(net, sets) if unset else {}

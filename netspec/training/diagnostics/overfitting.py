@@ -32,7 +32,7 @@ class OverfitHistory:
     steps: int = 0
     """Number of steps whose loss was finite."""
 
-    def describe_criterion(self, bound: float | None = None) -> str:
+    def describe_criterion(self, bound: float | None) -> str:
         """Return the last loss that counts as learned, as text for messages."""
         if bound is not None:
             return f"{bound:.4g} or less"

@@ -210,9 +210,9 @@ def checked_text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def checked_numbers(values: object, count: int) -> tuple[float, ...] | None:
-    """Return a list of `count` numbers, or None for other values."""
-    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != count:
+def checked_box(values: object) -> tuple[float, ...] | None:
+    """Return the four numbers of a box, or None for other values."""
+    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != 4:
         return None
     if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in values):
         return None

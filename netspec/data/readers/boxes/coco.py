@@ -15,7 +15,7 @@ from netspec.data.readers.boxes.annotated import (
     AnnotatedImage,
     AnnotationSet,
     Findings,
-    checked_numbers,
+    checked_box,
     checked_text,
 )
 from netspec.errors import InputError
@@ -107,7 +107,7 @@ def _add_box(
     """Add a box to its image, or a problem."""
     entry = entry if isinstance(entry, dict) else {}
     position = f"{path.name}: annotations[{index}] (id {entry.get('id')})"
-    box = checked_numbers(entry.get("bbox"), 4)
+    box = checked_box(entry.get("bbox"))
     indexed_image = by_id.get(entry["image_id"]) if isinstance(entry.get("image_id"), int) else None
     if indexed_image is None:
         findings.add("an annotation belongs to no image", "an `image_id` of `images`",
