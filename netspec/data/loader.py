@@ -26,8 +26,6 @@ from netspec.errors import InputError, Problem, counted, listing
 from netspec.schema.specs.data import LABEL, ShuffleWindow, SplitFields
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from netspec.data.tabular.encodings import ColumnEncoding
     from netspec.data.tabular.row_times import RowTimes
 
@@ -481,9 +479,7 @@ class Loader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterator
 from threading import Condition, Thread
 from time import perf_counter
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from netspec.data.thread_pool import ThreadPool
@@ -79,9 +78,7 @@ class Prefetcher(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

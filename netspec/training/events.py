@@ -9,10 +9,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TextIO, TypeAlias
 
 from netspec.data.files import reading
@@ -116,24 +115,29 @@ class LogFiles:
         if event["event"] == "progress":
             return
         if not self._files or (self.path.parent.is_dir() and not self.path.exists()):  # somebody removed them
-            self.__exit__(None, None, None)
+            self.__exit__()
             self._open()
         for file, line in zip(self._files, (json_text(event), format_event(event)), strict=True):
-            try:
+            with _writing(file.name):
                 file.write(line + "\n")
                 file.flush()
-            except OSError as error:
-                raise RunError(f"cannot write {file.name}", got=error.strerror) from error
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for file in self._files:
             with suppress(OSError):  # the error of the write was reported
                 file.close()
+
+
+@contextmanager
+def _writing(name: str | Path) -> Iterator[None]:
+    """Turn an `OSError` in the block, which writes a file, into a `RunError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"cannot write {name}", got=error.strerror) from error
 
 
 def _open_to_append(path: Path) -> TextIO:
@@ -141,11 +145,9 @@ def _open_to_append(path: Path) -> TextIO:
 
     Raises `RunError` if it can't be opened.
     """
-    try:
+    with _writing(path):
         torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
         file = path.open("a", encoding="utf-8", errors="backslashreplace")  # names of files may be any bytes
-    except OSError as error:
-        raise RunError(f"cannot write {path}", got=error.strerror) from error
     if torn:
         file.write("\n")
     return file
@@ -153,11 +155,8 @@ def _open_to_append(path: Path) -> TextIO:
 
 def append_line(path: Path, line: str) -> None:
     """Append a line to a file, after completing a last line that a killed process left. Raises `RunError`."""
-    try:
-        with _open_to_append(path) as file:
-            file.write(line + "\n")
-    except OSError as error:
-        raise RunError(f"cannot write {path}", got=error.strerror) from error
+    with _writing(path), _open_to_append(path) as file:
+        file.write(line + "\n")
 
 
 def read_log(path: Path) -> Iterator[Event]:
