@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from netspec.backends.launcher_env import is_launched_job, launcher_size
 from netspec.distributed.communicators.base import Communicator
 from netspec.distributed.communicators.shared_memory import unlink_mpich_segments
+from netspec.distributed.launcher.mpi_discovery import how_to_install
 from netspec.distributed.monitoring.failure_reports import FAILED, INTERRUPTED
-from netspec.errors import InputError, install_command
+from netspec.errors import InputError
 
 if TYPE_CHECKING:
     from netspec.distributed.monitoring.watchdog import Watchdog
@@ -41,7 +42,7 @@ def join() -> Communicator:
         except ImportError as error:
             raise InputError(
                 "an MPI launcher started this process, but mpi4py can't be imported", got=str(error),
-                hint=f"`{install_command('mpi')}`, or on a cluster with an MPI of its own `pip install mpi4py`",
+                hint=how_to_install(),
             ) from None  # fmt: skip
         group, expected = MpiCommunicator(), launcher_size()
         if expected is not None and group.size != expected:

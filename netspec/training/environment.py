@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from netspec import __version__
+from netspec.data.thread_pool import processors
 
 LIBRARIES = {
     "numpy": "numpy", "numba": "numba", "llvmlite": "llvmlite", "onednn-cpu-gomp": "oneDNN", "mpi4py": "mpi4py",
@@ -45,5 +46,4 @@ def threads() -> int:
     requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if requested.isdigit() and int(requested) > 0:
         return int(requested)
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return processors()
