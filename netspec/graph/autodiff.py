@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from netspec.graph.graph import topological_order
 from netspec.graph.ops.source import Fill
-from netspec.graph.value import Node, Value, in_scope
+from netspec.graph.value import Node, Scope, Value, in_scope
 
 
 def gradients(loss: Value, wrt: Sequence[Value]) -> list[Value]:
@@ -31,6 +31,7 @@ def pullback(ys: Sequence[Value], dys: Sequence[Value | None], wrt: Sequence[Val
     nodes = topological_order(ys, stop=targets)
     needed = dependent_values(nodes, targets)
     total: dict[Value, Value] = {}
+    scopes: dict[int, Scope] = {}
 
     def accumulate(value: Value, gradient: Value) -> None:
         if gradient.shape != value.shape:
@@ -43,7 +44,8 @@ def pullback(ys: Sequence[Value], dys: Sequence[Value | None], wrt: Sequence[Val
     for node in reversed(nodes):
         if not needed.intersection(node.outputs) or not any(value in total for value in node.outputs):
             continue
-        with in_scope(replace(node.scope, phase="backward")):
+        scope = scopes.get(id(node.scope)) or scopes.setdefault(id(node.scope), replace(node.scope, phase="backward"))
+        with in_scope(scope):
             operand_gradients = node.op.vjp_outputs(node.outputs, [total.get(value) for value in node.outputs])
             for value, gradient in zip(node.inputs, operand_gradients, strict=True):
                 if gradient is not None and value in needed and value.dtype.is_float:

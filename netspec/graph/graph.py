@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TypeAlias
 
 from netspec.graph.ops.source import Input, State
@@ -76,6 +77,8 @@ class Graph:
 
 def rebuild(node: Node, inputs: Sequence[Value]) -> tuple[Value, ...]:
     """Apply a node's op to other operands, in the same scope."""
+    if all(new.type == old.type for new, old in zip(inputs, node.inputs, strict=True)):
+        return Node(node.op, tuple(inputs), node.types, node.scope).outputs  # the shape rule infers the same types
     with in_scope(node.scope):
         return apply(node.op, inputs)
 
@@ -86,14 +89,15 @@ def topological_order(roots: Iterable[Value], stop: frozenset[Value] | None = No
     The order is that of construction (`Node.serial`), which is valid since operands are created before the nodes that
     read them.
     """
-    visited: set[Node] = set()
-    stack = [value.node for value in roots if not (stop and value in stop)]
+    visited = {value.node for value in roots if not (stop and value in stop)}
+    stack = list(visited)
     while stack:
-        node = stack.pop()
-        if node not in visited:
-            visited.add(node)
-            stack.extend(value.node for value in node.inputs if not (stop and value in stop))
-    return sorted(visited, key=lambda node: node.serial)
+        for value in stack.pop().inputs:
+            node = value.node
+            if node not in visited and not (stop and value in stop):
+                visited.add(node)
+                stack.append(node)
+    return sorted(visited, key=attrgetter("serial"))
 
 
 def users(nodes: Iterable[Node]) -> dict[Value, list[Node]]:

@@ -27,6 +27,9 @@ class DType(StrEnum):
     UINT8 = "uint8"
     BOOL = "bool"
 
+    __hash__ = str.__hash__
+    """That of `Enum` is a Python function, and element types are part of most keys."""
+
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
