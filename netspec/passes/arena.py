@@ -26,12 +26,14 @@ def assign_offsets(storages: Sequence[Storage]) -> int:
     lower_bound = peak_live_bytes(storages)
     orders = [sorted(storages, key=key) for key in (_size, _area, _life)]
     rounds = min(ROUNDS, WORK // (1 + len(storages) ** 2)) // len(orders)
-    best, total = _first_fit(orders[0])
+    first = best, total = _first_fit(orders[0])
     for order in orders:
+        tried: list[list[Storage]] = []
         for _ in range(rounds):
-            if total <= GOOD * lower_bound:
-                break
-            offsets, size = _first_fit(order)
+            if total <= GOOD * lower_bound or order in tried:
+                break  # from an order that was tried, the same orders follow again
+            tried.append(order)
+            offsets, size = first if order is orders[0] else _first_fit(order)
             if size < total:
                 best, total = offsets, size
             # Storages that exceed the bound come first; `sorted` keeps the order of the rest.
