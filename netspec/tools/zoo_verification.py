@@ -9,10 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+from netspec.compile import Compiler, ProgramKind
+from netspec.compile.layer_costs import layer_costs
 from netspec.data.base import Source
 from netspec.data.missing_paths import missing_paths
 from netspec.data.sources.known import KnownSource
 from netspec.errors import InputError, NetspecError
+from netspec.schema.load import load_net
 from netspec.schema.specs.card import CardSpec, Count, RecordedResult
 from netspec.schema.specs.data import SplitFields
 from netspec.tools.checking.check import check
@@ -20,7 +23,6 @@ from netspec.tools.comparing.diff import compare_models
 from netspec.tools.exporting.export import export_model
 from netspec.tools.inference.predict import test
 from netspec.tools.model_inputs import open_any
-from netspec.tools.planning.plan import plan
 from netspec.tools.specs import load_train
 from netspec.tools.zoo import ZooModel
 from netspec.training.evaluation import Evaluation
@@ -59,8 +61,8 @@ def verify_zoo_model(model: ZooModel, overrides: Sequence[str] = ()) -> Iterator
     card = model.card
     checks: dict[str, Callable[[], str]] = {
         "specs": lambda: _check_specs(model),
-        "parameters": lambda: _check_count(card.parameters, plan(model.net, batch_size=1).costs.parameters),
-        "FLOPs": lambda: _check_count(card.flops, plan(model.net, batch_size=1).costs.contraction_flops),
+        "parameters": lambda: _check_count(card.parameters, count_net(model)[0]),
+        "FLOPs": lambda: _check_count(card.flops, count_net(model)[1]),
         "weights": lambda: _check_weights(model, card),
         "ONNX": lambda: _check_onnx(model),
         "goals": lambda: _check_goals(card),
@@ -68,6 +70,14 @@ def verify_zoo_model(model: ZooModel, overrides: Sequence[str] = ()) -> Iterator
     }
     for name, run in checks.items():
         yield _checked(model.name, name, run)
+
+
+def count_net(model: ZooModel) -> tuple[int, int]:
+    """Numbers of parameters and FLOPs of the net, as `netspec plan` counts them for one sample."""
+    compiler = Compiler(load_net(model.net), device="null")
+    layers = layer_costs(compiler, compiler.net_graph(ProgramKind.PREDICT, 1))
+    parameters = (state.value.type.size for state in compiler.info.values() if state.role == "parameter")
+    return sum(parameters), sum(layer.contraction_flops for layer in layers)
 
 
 def _checked(model: str, name: str, run: Callable[[], str]) -> ZooCheck:
