@@ -60,14 +60,14 @@ def pytest_sessionstart() -> None:
         why_no_gpu()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=has_gpu_driver())
 def on_the_processor(request: pytest.FixtureRequest) -> Iterator[None]:
     """Only tests with the `gpu` marker use a GPU: for all others, `auto` is the CPU.
 
     The fixture `monkeypatch` would be made here, before all others, and undo what tests do after these have cleaned up.
     """
     with pytest.MonkeyPatch.context() as patch:
-        if has_gpu_driver() and request.node.get_closest_marker("gpu") is None:
+        if request.node.get_closest_marker("gpu") is None:
             patch.setenv("CUDA_VISIBLE_DEVICES", "")
         yield
 
