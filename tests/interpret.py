@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from netspec.graph.graph import Graph, topological_order
 from netspec.graph.ops.source import Input, State
 from netspec.graph.value import Value
 
+name_of = cache(str)
+"""Name of NumPy's element type."""
 Arrays = dict[str, np.ndarray]
 
 
@@ -27,7 +30,7 @@ def environment(roots: Sequence[Value], feeds: Mapping[str, Any]) -> dict[Value,
             results = node.op.forward(np, *(arrays[value] for value in node.inputs))
         for value, result in zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True):
             array = np.asarray(result, order="C")  # as in planned memory: sums over strided views round otherwise
-            assert (array.shape, str(array.dtype)) == (value.shape, str(value.dtype)), f"{value!r} is {array.dtype}"
+            assert (array.shape, name_of(array.dtype)) == (value.shape, value.dtype), f"{value!r} is {array.dtype}"
             arrays[value] = array
     return arrays
 

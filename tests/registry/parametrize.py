@@ -6,23 +6,46 @@ A test per sample would be tens of thousands, and pytest spends more time on eac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
 
 from netspec.backends.op_call import OpCall
-from netspec.tools.verification.cases import KINDS, cases
+from netspec.tools.verification.cases import KINDS, SampleCase, SampleGraph, built, cases
 from netspec.tools.verification.op_calls import calls
 from tests.registry.op_classes import op_classes
 
-TRAINING_AND_INFERENCE = ((True,), (False,))
-"""Arguments `training` of a check that runs in both forms."""
+Arguments = Callable[[SampleCase], Sequence[tuple[Any, ...]]]
+"""The arguments of each call of a check, in addition to the case."""
+
+
+def training_and_inference(case: SampleCase) -> Sequence[tuple[bool]]:
+    """Arguments `training` of a check that runs in both forms."""
+    return ((True,), (False,))
+
+
+@cache
+def different_forms(case: SampleCase) -> Sequence[tuple[bool]]:
+    """Arguments `training` of a check that runs in both forms if their graphs differ, else only in training."""
+    training, inference = (_structure(built(case, form)) for form in (True, False))
+    return ((True,),) if training == inference else ((True,), (False,))
+
+
+def _structure(net: SampleGraph) -> Any:
+    """What the results and their derivatives depend on: graphs with equal structures compute the same."""
+    graph = net.graph(order=0)
+    nodes = graph.nodes()
+    position = {value: (at, value.index) for at, node in enumerate(nodes) for value in node.outputs}
+    computed = [(node.op, node.types, [position[value] for value in node.inputs]) for node in nodes]
+    variables = [(name, position.get(value)) for name, value in net.wrt.items()]
+    return computed, [*graph.outputs], [*graph.updates], [position[value] for value in graph.roots()], variables
 
 
 def each_class(
-    *kinds: str, arguments: Sequence[tuple[Any, ...]] = ((),), costly: bool = False
+    *kinds: str, arguments: Arguments = lambda case: ((),), costly: bool = False
 ) -> Callable[[Callable[..., None]], Any]:
-    """Turn a check of a case into a test per class, which calls it for every sample and all `arguments`.
+    """Turn a check of a case into a test per class, which calls it for every sample and all its `arguments`.
 
     If it is costly, a test calls it for the first sample, and a slow one for the others.
     """
@@ -31,7 +54,7 @@ def each_class(
     def decorate(check: Callable[..., None]) -> Any:
         @pytest.mark.parametrize(("kind", "type_", "samples"), params)
         def test(kind: str, type_: str, samples: slice) -> None:
-            runs = [(case.id, (case, *more)) for case in cases(kind, only=type_)[samples] for more in arguments]
+            runs = [(case.id, (case, *more)) for case in cases(kind, only=type_)[samples] for more in arguments(case)]
             run_all(check, runs)
 
         return named_like(check, test)
