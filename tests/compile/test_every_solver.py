@@ -58,14 +58,16 @@ def train(solver_compiler: Compiler, steps: range) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(("type_", "fields"), [*FIRST_IS_FAST, *AVERAGED], ids=str)
 def test_checkpoint_contains_all_states_of_a_step(type_, fields, tmp_path):
-    first, second = (compiler(tmp_path, type_, fields, "reference") for _ in range(2))
-    train(first, range(2))
-    roles = {name: info.role for name, info in first.info.items()}
-    states = {name: first.states[name] for name in roles}
-    write_checkpoint(tmp_path / "made.h5", states, roles, {"step": 2}, "", evaluated=first.evaluated)
-    for name, array in read_checkpoint(tmp_path / "made.h5").states.items():
-        second.states.assign(name, array)
-    assert train(second, range(2, 4)) == train(first, range(2, 4))
+    trained = compiler(tmp_path, type_, fields, "reference")
+    initial = dict(trained.states)
+    train(trained, range(2))
+    roles = {name: info.role for name, info in trained.info.items()}
+    states = {name: trained.states[name] for name in roles}
+    write_checkpoint(tmp_path / "made.h5", states, roles, {"step": 2}, "", evaluated=trained.evaluated)
+    expected = train(trained, range(2, 4))
+    for name, array in {**initial, **read_checkpoint(tmp_path / "made.h5").states}.items():
+        trained.states.assign(name, array)
+    assert train(trained, range(2, 4)) == expected
 
 
 @pytest.mark.parametrize(("type_", "fields"), [*FIRST_IS_FAST, *AVERAGED], ids=str)
