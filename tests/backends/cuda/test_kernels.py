@@ -37,12 +37,20 @@ def emulator() -> Iterator[Emulator]:
     launch.use(before)
 
 
+COSTLY = 2**20
+"""Calls with more floating-point operations take the emulator a second or more."""
+
+
+def is_costly(call: OpCall) -> bool:
+    return call.op.flops(*(value.type for value in call.node.inputs)) > COSTLY
+
+
 def calls_of(kernel: Kernel) -> tuple[list[OpCall], list[OpCall]]:
-    """The first call of each op that a kernel accepts, in float32 if there is one, and all other calls."""
+    """The first call of each op that a kernel accepts, in float32 and fast if there is one, and all other calls."""
     calls = taken(kernel)
     assert calls, "no layer, op or sample reaches it: give the kernel `samples`"
     firsts: dict[type[Op], OpCall] = {}
-    for call in sorted(calls, key=is_double):
+    for call in sorted(calls, key=lambda call: (is_double(call), is_costly(call))):
         firsts.setdefault(type(call.op), call)
     return list(firsts.values()), [call for call in calls if call is not firsts[type(call.op)]]
 
