@@ -50,8 +50,14 @@ class Net:
         }
 
     def graph(self, size: int) -> Graph:
-        form = build(self.spec, size, training=False, with_losses=False)
-        return Graph(form.outputs, named=form.values)
+        if size not in self._graphs:
+            form = build(self.spec, size, training=False, with_losses=False)
+            self._graphs[size] = Graph(form.outputs, named=form.values)
+        return self._graphs[size]
+
+    @cached_property
+    def _graphs(self) -> dict[int, Graph]:
+        return {}
 
     def predict(self, inputs: Mapping[str, Any]) -> Arrays:
         graph = self.graph(len(next(iter(inputs.values()))))
