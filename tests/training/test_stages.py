@@ -83,20 +83,22 @@ def test_a_later_stage_starts_with_the_best_weights(staged: dict[str, Any], tmp_
     assert same(weights(run.last_weights), weights(expected.last_weights))
 
 
-@pytest.mark.parametrize("steps", [13, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (3, 10, 22))])
-def test_a_resumed_training_is_bit_identical(staged: dict[str, Any], tmp_path: Path, steps: int) -> None:
+@pytest.mark.parametrize("stops", [(13,), pytest.param((3, 10, 22), marks=pytest.mark.slow)], ids=str)
+def test_a_resumed_training_is_bit_identical(staged: dict[str, Any], tmp_path: Path, stops: tuple[int, ...]) -> None:
     expected = netspec.train(staged, run_dir=tmp_path / "whole")
-    with pytest.raises(Interrupted) as stopped:
-        netspec.train(staged, run_dir=tmp_path / "parts", callbacks=[StopAfter(steps)])
-    assert stopped.value.run_dir == tmp_path / "parts"
-    assert stopped.value.step == steps
-    run = netspec.train(tmp_path / "parts" / "spec.yaml", resume=True)
-    assert run.run_dir == tmp_path / "parts"
-    for name in ("weights.h5", "best.h5"):
-        assert same(weights(run.run_dir / name), weights(expected.run_dir / name))
-    assert (run.weights_step, run.test) == (expected.weights_step, expected.test)
-    resumed = netspec.train(staged, run_dir=tmp_path / "parts", resume="auto")  # nothing is left to do
-    assert resumed.test == run.test
+    for steps in stops:
+        folder = tmp_path / f"stopped-at-{steps}"
+        with pytest.raises(Interrupted) as stopped:
+            netspec.train(staged, run_dir=folder, callbacks=[StopAfter(steps)])
+        assert stopped.value.run_dir == folder
+        assert stopped.value.step == steps
+        run = netspec.train(folder / "spec.yaml", resume=True)
+        assert run.run_dir == folder
+        for name in ("weights.h5", "best.h5"):
+            assert same(weights(run.run_dir / name), weights(expected.run_dir / name))
+        assert (run.weights_step, run.test) == (expected.weights_step, expected.test)
+        resumed = netspec.train(staged, run_dir=folder, resume="auto")  # nothing is left to do
+        assert resumed.test == run.test
 
 
 def test_a_stage_that_was_killed_before_its_first_checkpoint_keeps_its_weights(
