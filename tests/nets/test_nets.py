@@ -30,8 +30,8 @@ SMALL: Mapping[str, tuple[float, list[str]]] = {
     "lenet": (0.003, []),
 }
 """A learning rate, and what makes a net of a size that trains in a second."""
-SLOW = {"resnet50", "googlenet"}
-"""Nets of many layers: compiling them takes seconds."""
+SLOW = {"resnet50", "googlenet", "lstm_char", "unet"}
+"""Nets whose kernels take seconds to compile."""
 
 
 def structure(spec: NetSpec) -> list[tuple[object, ...]]:
@@ -76,13 +76,17 @@ def test_the_u_net_has_the_parameters_of_the_paper_s():
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.exhaustive if name in SLOW else ()) for name in FILES]
+    ("name", "device"),
+    [
+        *(pytest.param(name, "cpu", marks=pytest.mark.exhaustive if name in SLOW else ()) for name in FILES),
+        *((name, "reference") for name in ("lstm_char", "unet")),
+    ],
 )
-def test_a_net_learns_a_batch_by_heart(name):
+def test_a_net_learns_a_batch_by_heart(name, device):
     """Made-up samples: noise, and labels by chance; of pixels, whether they are bright."""
     rate, changes = SMALL[name]
     spec = load_net(FILES[name], changes)
-    compiler = Compiler(spec, solver=solver("Adam", learning_rate=rate), seed=1)
+    compiler = Compiler(spec, solver=solver("Adam", learning_rate=rate), seed=1, device=device)
     random = np.random.default_rng(0)
     fed = {
         input_: random.normal(size=(8, *declared.shape)).astype(np.float32)
