@@ -45,6 +45,7 @@ data:
 solver: {type: Adam, learning_rate: 0.5}
 train: {max_steps: 150, seed: 1}
 """
+REFERENCE = ("--device", "reference")
 LETTERBOX = "{type: Resizing, height: 16, width: 16, pad_to_aspect_ratio: true}"
 COLORS = {"red": (220, 20, 20), "green": (20, 220, 20)}
 COLUMNS = ["file", "class", "score", "x1", "y1", "x2", "y2"]
@@ -132,25 +133,26 @@ def test_an_exported_model_selects_boxes(netspec: Netspec, photos: Path, steps: 
 @pytest.mark.slow
 def test_train_evaluate_and_predict(netspec: Netspec, photos: Path) -> None:
     netspec.ok("check", "train.yaml")
-    netspec.ok("train", "train.yaml", "--run-dir", "run", "--device", "reference")
-    report = netspec("test", "run", "--split", "validation", "--report", "--output", "report").out
+    netspec.ok("train", "train.yaml", "--run-dir", "run", *REFERENCE)
+    report = netspec("test", "run", "--split", "validation", "--report", "--output", "report", *REFERENCE).out
     assert "AP50" in report
     rows = list(csv.DictReader(Path("report/detection_report.csv").read_text().splitlines()))
     assert [row[""] for row in rows] == ["green", "red", "mean"]
     assert float(rows[2]["AP"]) > 0.9
 
-    header, *lines = netspec("predict", "run", "--input", "photos").out.splitlines()
+    header, *lines = netspec("predict", "run", "--input", "photos", *REFERENCE).out.splitlines()
     assert header.split() == COLUMNS
     assert len(lines) == sum(len(boxes_of(number)) for number in range(12))
-    netspec.ok("predict", "run", "--input", "photos", "--output", "boxes.csv")
+    netspec.ok("predict", "run", "--input", "photos", "--output", "boxes.csv", *REFERENCE)
     written = list(csv.DictReader(Path("boxes.csv").read_text().splitlines()))
     for number in range(12):
         rows = [row for row in written if row["file"] == f"photos/{number:03d}.png"]
         assert found_boxes(rows) == boxes_of(number)
 
-    answers = [json.loads(line) for line in netspec("predict", "run", "--input", "photos", "--json").out.splitlines()]
+    printed = netspec("predict", "run", "--input", "photos", "--json", *REFERENCE).out
+    answers = [json.loads(line) for line in printed.splitlines()]
     assert [found_boxes(answer["boxes"]) for answer in answers] == [boxes_of(number) for number in range(12)]
-    netspec.ok("predict", "run", "--input", "photos", "--output", "results.json")
+    netspec.ok("predict", "run", "--input", "photos", "--output", "results.json", *REFERENCE)
     results = json.loads(Path("results.json").read_text())
     assert {result["category_id"] for result in results} == {3, 7}
     expected = json.loads(Path("boxes.json").read_text())["annotations"]

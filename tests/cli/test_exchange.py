@@ -328,7 +328,8 @@ def test_a_keras_training_continues_once_its_data_is_set(netspec, work):
     spec = Path("taken/train.yaml")
     source = "{source: npz, path: ../samples.npz, batch_size: 4}"
     spec.write_text(re.sub(r"\{source: python.*\}", source, spec.read_text()))
-    netspec.ok("train", spec, "--resume", "taken/checkpoint.h5", "train.max_steps=4", "--json")
+    resume = ("--resume", "taken/checkpoint.h5", "train.max_steps=4")
+    netspec.ok("train", spec, *resume, "--json", "--device", "reference")
     expected = load_answers("keras/trained_adam")["after_classes/bias"]
     # Adam divides by roots of small numbers, in float32 on both sides.
     (run,) = Path().rglob("runs/*")

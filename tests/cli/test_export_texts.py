@@ -8,18 +8,21 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from netspec.tools.inference.generate import generate
+from netspec.tools.inference import generate as generating
 from netspec.tools.inference.predict import predict
 from tests.cli.conftest import Netspec
 from tests.cli.exported_scripts import run_script
 
 pytestmark = pytest.mark.filterwarnings("ignore:the prompt has")
 
+generate = partial(generating.generate, device="reference")
+"""`netspec.generate` without kernels to compile: each net writes few tokens."""
 PAIRS = "{type: byte_pairs, size: 270, padding: true, start_end: true}"
 LANGUAGE_MODEL = """
 netspec: 1
@@ -89,7 +92,7 @@ def train(netspec: Netspec, text: str, **values: str) -> None:
     for name, value in values.items():
         text = text.replace(name, value)
     Path("train.yaml").write_text(text)
-    netspec.ok("train", "train.yaml", "--run-dir", "run")
+    netspec.ok("train", "train.yaml", "--run-dir", "run", "--device", "reference")
 
 
 def export(netspec: Netspec, *options: str) -> str:
@@ -223,7 +226,7 @@ def test_an_encoder_decoder_net_rewrites_a_prompt(netspec: Netspec, work: Path, 
     prompts = ["a b", "c a b", " b a c ", "c x a"] if kind != "characters" else ["ab", "cab", " bac ", "cxa"]
     texts = [output("--prompt", prompt) for prompt in prompts]
     assert texts == [generate("run", prompt) for prompt in prompts]
-    assert texts == predict("run", [{"from": prompt} for prompt in prompts]).answers["text"]
+    assert texts == predict("run", [{"from": prompt} for prompt in prompts], device="reference").answers["text"]
     assert len({*texts}) > 1
     assert script_error("--prompt", " ", status=2) == "error: the prompt is empty"
     error = script_error("--prompt", blank.join("abcabc"), status=2)
@@ -262,7 +265,9 @@ def test_the_encoder_decoder_net_of_the_zoo_rewrites_dates(netspec: Netspec, wor
         assert output("--prompt", prompt) == generate("seq2seq", prompt)
     assert json.loads(output("--prompt", "7/28/1999", "--json")) == {"prompt": "7/28/1999", "text": "1999-07-28"}
     done = run_script("--prompt", "☃☃ 3x")
-    assert done.err == netspec("generate", "seq2seq", "--prompt", "☃☃ 3x").err.split("\n", 1)[1]
+    assert (
+        done.err == netspec("generate", "seq2seq", "--prompt", "☃☃ 3x", "--device", "reference").err.split("\n", 1)[1]
+    )
     assert done.err.startswith("note: the prompt has 2 characters")
     assert script_error("--prompt", "☃", status=2) == "error: the vocabulary has no token of the prompt"
     assert script_error("--prompt", "1 " * 16, status=2) == "error: the prompt is too long: 31 tokens, at most 30"

@@ -39,7 +39,8 @@ def test_two_batches_per_step_equal_batches_of_twice_the_size(spec: Make, tmp_pa
         train_spec["train"] = {key: value for key, value in train_spec["train"].items() if value is not None}
         train_spec["data"]["train"]["batch_size"] = size
         log_events: list[Event] = []
-        runs.append(netspec.train(train_spec, run_dir=tmp_path / f"run{size}", listeners=[log_events.append]))
+        folder = tmp_path / f"run{size}"
+        runs.append(netspec.train(train_spec, run_dir=folder, listeners=[log_events.append], device="reference"))
         logs.append(log_events)
     assert runs[0].steps == runs[1].steps == 16
     first, second = (

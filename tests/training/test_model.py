@@ -52,7 +52,8 @@ def test_predictions_do_not_depend_on_the_batch_size(model: netspec.Model) -> No
 
 
 @pytest.mark.slow
-def test_gradients_belong_to_the_sum_of_losses(model: netspec.Model) -> None:
+def test_gradients_belong_to_the_sum_of_losses() -> None:
+    model = netspec.load(NET, precision="float64", seed=2, device="reference")
     batch = {"x": x(8), "label": RNG.integers(0, 3, 8)}
     losses, gradients = model.loss_and_gradients(batch, seed=9, step=4)
     assert set(losses) == {"sparse_categorical_crossentropy", "regularization"}

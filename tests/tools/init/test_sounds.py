@@ -27,10 +27,10 @@ def test_folders_of_sounds(sounds: Path, tmp_path: Path) -> None:
     checked = netspec.check(result.train)
     assert (checked.kind, checked.warnings) == ("training", ())
     overrides = {"train.max_epochs": 2, "data.train.batch_size": 8}
-    run = netspec.train(str(result.train), run_dir=tmp_path / "run", **overrides)
+    run = netspec.train(str(result.train), run_dir=tmp_path / "run", device="reference", **overrides)
     assert run.test is not None
     assert run.test.samples == 5
-    answers = netspec.predict(run.run_dir, sounds / "high" / "01.wav").answers
+    answers = netspec.predict(run.run_dir, sounds / "high" / "01.wav", device="reference").answers
     assert answers["class"][0] in ("high", "low")
 
 
