@@ -43,13 +43,18 @@ def _structure(net: SampleGraph) -> Any:
 
 
 def each_class(
-    *kinds: str, arguments: Arguments = lambda case: ((),), costly: bool = False
+    *kinds: str,
+    arguments: Arguments = lambda case: ((),),
+    costly: bool = False,
+    others: pytest.MarkDecorator = pytest.mark.slow,
 ) -> Callable[[Callable[..., None]], Any]:
     """Turn a check of a case into a test per class, which calls it for every sample and all its `arguments`.
 
-    If it is costly, a test calls it for the first sample, and a slow one for the others.
+    If it is costly, a test calls it for the first sample, and a slow one, or one with another mark, for the `others`.
     """
-    params = [param for kind in kinds for type_ in KINDS[kind].names() for param in _params(kind, type_, costly)]
+    params = [
+        param for kind in kinds for type_ in KINDS[kind].names() for param in _params(kind, type_, costly, others)
+    ]
 
     def decorate(check: Callable[..., None]) -> Any:
         @pytest.mark.parametrize(("kind", "type_", "samples"), params)
@@ -62,14 +67,14 @@ def each_class(
     return decorate
 
 
-def _params(kind: str, type_: str, costly: bool) -> Iterator[Any]:
+def _params(kind: str, type_: str, costly: bool, others: pytest.MarkDecorator) -> Iterator[Any]:
     """Yield a class with the samples of one test."""
     label = f"{kind}-{type_}"
     if not costly or len(KINDS[kind][type_].samples) <= 1:
         yield pytest.param(kind, type_, slice(None), id=label)
         return
     yield pytest.param(kind, type_, slice(0, 1), id=label)
-    yield pytest.param(kind, type_, slice(1, None), id=f"{label}-others", marks=pytest.mark.slow)
+    yield pytest.param(kind, type_, slice(1, None), id=f"{label}-others", marks=others)
 
 
 def each_op(*, dtypes: Iterable[Any], applies: Callable[[OpCall], bool] = lambda _: True) -> Callable[..., Any]:

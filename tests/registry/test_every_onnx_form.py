@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import pytest
 
 from netspec.backends.op_call import OpCall
 from netspec.errors import InputError
@@ -62,7 +63,7 @@ def test_layer_computes_the_same_for_any_batch(case: SampleCase) -> None:
             agree(actual, expected)
 
 
-@each_class("layer", costly=True)
+@each_class("layer", costly=True, others=pytest.mark.exhaustive)
 def test_layer_computes_the_same_in_the_oldest_opset(case: SampleCase) -> None:
     net = built(case, False, DType.FLOAT32)
     states = {label: net.feeds[label] for label in net.builder.states}

@@ -23,7 +23,19 @@ def test_classifier(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-@pytest.mark.slow
-@parametrize_with_checks([Regressor(**SETTINGS)])
+OF_REGRESSOR = parametrize_with_checks([Regressor(**SETTINGS)])
+SPARSE = {"check_estimator_sparse_array", "check_estimator_sparse_matrix"}
+"""Checks of what both estimators do alike, which take seconds."""
+
+
+def mark(check: Any) -> pytest.MarkDecorator:
+    return pytest.mark.exhaustive if check.func.__name__ in SPARSE else pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    OF_REGRESSOR.args[0],
+    [pytest.param(*case, marks=mark(case[1])) for case in OF_REGRESSOR.args[1]],
+    ids=OF_REGRESSOR.kwargs["ids"],
+)
 def test_regressor(estimator: Any, check: Any) -> None:
     check(estimator)

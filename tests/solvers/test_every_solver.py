@@ -72,12 +72,23 @@ def solver(type_: str, **fields: Any) -> SolverSpec:
     return spec
 
 
-@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
+FORMS = [*(("".join(fields) or "unclipped", fields, PLAIN) for fields in CLIPPING), ("multipliers", {}, MULTIPLIERS)]
+"""Name, clipping and multipliers of the updates that are compared: all in float64, the first one in float32 too."""
+
+
 @pytest.mark.parametrize(
-    ("clipping", "multipliers"),
-    [*((clipping, PLAIN) for clipping in CLIPPING), ({}, MULTIPLIERS)],
-    ids=[*("".join(fields) or "unclipped" for fields in CLIPPING), "multipliers"],
-)
+    ("clipping", "multipliers", "dtype"),
+    [
+        *(pytest.param(*form, "float64", id=f"{name}-float64") for name, *form in FORMS),
+        *(
+            pytest.param(
+                *form, "float32", id=f"{name}-float32",
+                marks=pytest.mark.slow if name == "unclipped" else pytest.mark.exhaustive,
+            )
+            for name, *form in FORMS
+        ),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(("type_", "sample"), CHAINS, ids=lambda value: str(value))
 def test_update_equals_published_formula(type_, sample, clipping, multipliers, dtype) -> None:
     built = training(solver(type_, **sample, **clipping), multipliers, dtype)

@@ -22,7 +22,10 @@ from tests.backends.cuda.emulator import Emulator, compiler
 
 ROOT = Path(__file__).parents[3]
 FILES = {*ROOT.glob("model_zoo/*/net.yaml"), ROOT / "tests/nets/unet.yaml", *(net.file for net in NETS.values())}
-LARGE = {"densenet121", "efficientnet_b0", "googlenet", "inception_v3", "mobilenet_v3", "resnet50", "wide_resnet"}
+LARGE = {
+    "convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "inception_v3", "mobilenet_v2", "mobilenet_v3",
+    "resnet50", "wide_resnet",
+}  # fmt: skip
 """Models with many layers, of kinds that smaller ones have too."""
 RESNET = """
 netspec: 1
@@ -67,9 +70,13 @@ def compiled(file: Path, changes: list[str], device: Any) -> Compiler:
     return Compiler(load_net(file, changes), solver=solver, device=device, seed=5)
 
 
+def is_large(file: Path) -> bool:
+    return bool({file.stem, file.parent.name} & LARGE)
+
+
 @pytest.mark.parametrize(
     "file",
-    [pytest.param(file, marks=pytest.mark.exhaustive if file.parent.name in LARGE else ()) for file in sorted(FILES)],
+    [pytest.param(file, marks=pytest.mark.exhaustive if is_large(file) else ()) for file in sorted(FILES)],
     ids=lambda file: "/".join(file.parts[-2:]),
 )
 @pytest.mark.slow

@@ -11,7 +11,7 @@ TESTS |= {name: pytest.mark.exhaustive(suite) for name, suite in TESTS.items() i
 for suite in TESTS.values():
     for name, case in list(vars(suite).items()):
         if "_expanded" in name:  # the operator's definition by other operators, which have cases too
-            setattr(suite, name, pytest.mark.slow(case))
+            setattr(suite, name, pytest.mark.exhaustive(case))
 globals().update(TESTS)
 
 
