@@ -64,8 +64,13 @@ def test_figures():
     assert _accuracy("accuracy 0.9912\n") == 0.9912
 
 
-@pytest.mark.parametrize("name", NETS)
-@pytest.mark.slow
+LARGE = {"googlenet", "resnet50"}
+"""Nets of many layers, of kinds that smaller ones have too."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.exhaustive if name in LARGE else pytest.mark.slow) for name in NETS]
+)
 def test_every_program_can_be_planned(name):
     solver = SGD.model_validate({"type": "SGD", "momentum": 0.9})
     spec = load_spec(NETS[name].file, ["vars.dropout=0.25"] if NETS[name].dropout else [])
