@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -26,70 +25,44 @@ from netspec.exchange.formats.keras.exporting.shape_ops import sample_indices
 from netspec.exchange.formats.keras.exporting.spatial import SMALLEST_FLOAT
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
+from netspec.graph.ops.window import Window
 
 MAX_WINDOW_SIZE = 128
 """Largest window whose elements are read by separate operations."""
 
 
-def _sides(node: OperatorNode, rank: int) -> list[list[int]]:
-    pads = [int(pad) for pad in node.attributes.get("pads", [0] * 2 * rank)]
-    return [[pad_before, pad_after] for pad_before, pad_after in zip(pads[:rank], pads[rank:], strict=True)]
+def _window(node: OperatorNode, size: Sequence[int]) -> Window:
+    """The window of this size that an operator moves over its data."""
+    rank = len(size)
+    pads = node.attributes.get("pads", [0] * 2 * rank)
+    strides, dilation = (tuple(node.attributes.get(name, [1] * rank)) for name in ("strides", "dilations"))
+    return Window(tuple(size), strides, tuple(zip(pads[:rank], pads[rank:], strict=True)), dilation)
 
 
-def _per_axis(node: OperatorNode, name: str, rank: int) -> list[int]:
-    return [int(value) for value in node.attributes.get(name, [1] * rank)]
-
-
-def _steps(node: OperatorNode, rank: int) -> tuple[list[list[int]], list[int], list[int]]:
-    """Padding, strides and dilations of an operator with windows."""
-    return _sides(node, rank), _per_axis(node, "strides", rank), _per_axis(node, "dilations", rank)
-
-
-def _window_geometry(
-    x: EmittedTensor, node: OperatorNode
-) -> tuple[list[int], list[list[int]], list[int], list[int], list[int]]:
-    """Size, padding, strides and dilation of a window, and the number of windows along each axis."""
-    window = [int(size) for size in node.attributes["kernel_shape"]]
-    rank = len(window)
-    padding, strides, dilations = _steps(node, rank)
-    counts = []
-    for axis in range(rank):
-        free = x.shape[2 + axis] + sum(padding[axis]) - (window[axis] - 1) * dilations[axis] - 1
-        count = (-(-free // strides[axis]) if node.attributes.get("ceil_mode") else free // strides[axis]) + 1
-        if (count - 1) * strides[axis] >= x.shape[2 + axis] + padding[axis][0]:
-            count -= 1  # a window that would begin after the data
-        counts.append(count)
-    return window, padding, strides, dilations, counts
+def _padded(ops: OperationWriter, x: EmittedTensor, pads: Sequence[Sequence[int]], value: float) -> EmittedTensor:
+    if not any(map(any, pads)):
+        return x
+    sizes = [size + sum(sides) for size, sides in zip(x.shape, pads, strict=True)]
+    return ops.op("Pad", [x], sizes, pad_width=pads, mode="constant", kwargs={"constant_values": value})
 
 
 def _window_elements(
-    ops: OperationWriter, node: OperatorNode, x: EmittedTensor, value: float
+    ops: OperationWriter, x: EmittedTensor, window: Window, value: float
 ) -> tuple[list[EmittedTensor], list[Any]]:
     """For each element of a window, its values in all windows, and their indices in the data."""
-    window, padding, strides, dilations, counts = _window_geometry(x, node)
-    if prod(window) > MAX_WINDOW_SIZE:
+    if prod(window.size) > MAX_WINDOW_SIZE:
         raise UnsupportedFeature(
             f"its window has more than {MAX_WINDOW_SIZE} elements, each of which needs operations in Keras"
         )
-    rank = len(window)
-    covered_sizes = [
-        (count - 1) * stride + (size - 1) * dilation + 1
-        for count, stride, size, dilation in zip(counts, strides, window, dilations, strict=True)
-    ]
-    padding_after = [max(0, end - x.shape[2 + axis] - padding[axis][0]) for axis, end in enumerate(covered_sizes)]
-    pad_width = [[0, 0], [0, 0], *[[padding[axis][0], padding_after[axis]] for axis in range(rank)]]
-    sizes = [size + sum(pads) for size, pads in zip(x.shape, pad_width, strict=True)]
-    if any(map(any, pad_width)):
-        x = ops.op("Pad", [x], sizes, pad_width=pad_width, mode="constant", kwargs={"constant_values": value})
+    counts = window.out(x.shape[2:])
+    x = _padded(ops, x, [(0, 0), (0, 0), *window.pads], value)
     elements, positions = [], []
-    for window_index in product(*map(range, window)):
-        starts = [position * dilation for position, dilation in zip(window_index, dilations, strict=True)]
-        key = [slice(None), slice(None)]
-        key += [slice(start, start + (count - 1) * stride + 1, stride if stride > 1 else None)
-                for start, count, stride in zip(starts, counts, strides, strict=True)]  # fmt: skip
-        elements.append(ops.op("GetItem", [x, key], [*x.shape[:2], *counts]))
-        coordinates = [np.arange(count) * stride + start - pads[0]
-                 for count, stride, start, pads in zip(counts, strides, starts, padding, strict=True)]  # fmt: skip
+    for _, visited in window.offsets(counts):
+        elements.append(ops.op("GetItem", [x, list(visited)], [*x.shape[:2], *counts]))
+        coordinates = [
+            np.arange(part.start, part.stop, part.step) - before
+            for part, (before, _) in zip(visited[2:], window.pads, strict=True)
+        ]
         positions.append(np.stack(np.meshgrid(*coordinates, indexing="ij")))
     return elements, positions
 
@@ -97,8 +70,8 @@ def _window_elements(
 @operator("MaxPool")
 def max_pool(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """The maximum of each window, and its flat index in the data."""
-    x = as_tensor(operands[0])
-    elements, positions = _window_elements(ops, node, x, SMALLEST_FLOAT)
+    x, window = as_tensor(operands[0]), _window(node, node.attributes["kernel_shape"])
+    elements, positions = _window_elements(ops, x, window, SMALLEST_FLOAT)
     shape = elements[0].shape
     if len(node.outputs) == 1:
         largest = elements[0]
@@ -135,15 +108,14 @@ def _subtracts_offset(ops: OperationWriter, reader: OperatorNode, size: int) -> 
 @operator("AveragePool")
 def average_pool(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """The mean of each window, without excluded elements."""
-    x = as_tensor(operands[0])
-    elements, positions = _window_elements(ops, node, x, 0.0)
+    x, window = as_tensor(operands[0]), _window(node, node.attributes["kernel_shape"])
+    elements, positions = _window_elements(ops, x, window, 0.0)
     total = elements[0]
     for element in elements[1:]:
         total = ops.elementwise("Add", total, element)
     counts_padding = bool(node.attributes.get("count_include_pad"))
-    padding = _sides(node, len(x.shape) - 2)
     bounds = [(-pad_before if counts_padding else 0, size + (pad_after if counts_padding else 0))
-              for (pad_before, pad_after), size in zip(padding, x.shape[2:], strict=True)]  # fmt: skip
+              for (pad_before, pad_after), size in zip(window.pads, x.shape[2:], strict=True)]  # fmt: skip
     counts = np.zeros(())
     for position in positions:
         inside = [(low <= at) & (at < high) for at, (low, high) in zip(position, bounds, strict=True)]
@@ -159,10 +131,7 @@ def local_response(ops: OperationWriter, node: OperatorNode, operands: Sequence[
     squares = ops.reshaped(ops.elementwise("Square", x), (x.shape[0], channels, prod(x.shape[2:])))
     channels_before = (size - 1) // 2
     pad_width = [[0, 0], [channels_before, size - 1 - channels_before], [0, 0]]
-    padded = ops.op(
-        "Pad", [squares], (x.shape[0], channels + size - 1, squares.shape[2]), pad_width=pad_width, mode="constant",
-        kwargs={"constant_values": 0.0},
-    )  # fmt: skip
+    padded = _padded(ops, squares, pad_width, 0.0)
     mean = ops.op("AveragePool", [padded], squares.shape, module=OPS_NN, pool_size=size, strides=1, padding="valid",
                   data_format="channels_last")  # fmt: skip
     coefficients = [
@@ -238,16 +207,9 @@ def convolve(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) 
     """Convolution with channels last and constant weights; padding is an operation before it."""
     x, kernel, bias = [*operands, None][:3]
     x, kernel = as_tensor(x), as_constant(kernel)
-    rank = kernel.ndim - 2
-    padding, strides, dilations = _steps(node, rank)
-    images = _channels_last(ops, x)
-    pad_width = [[0, 0], *padding, [0, 0]]
-    sizes = [size + sum(pads) for size, pads in zip(images.shape, pad_width, strict=True)]
-    if any(map(any, padding)):
-        images = ops.op("Pad", [images], sizes, pad_width=pad_width, mode="constant", kwargs={"constant_values": 0.0})
-    out = [(size - (window - 1) * dilation - 1) // stride + 1
-           for size, window, dilation, stride
-           in zip(sizes[1:-1], kernel.shape[2:], dilations, strides, strict=True)]  # fmt: skip
+    window = _window(node, kernel.shape[2:])
+    out = window.out(x.shape[2:])
+    images = _padded(ops, _channels_last(ops, x), [(0, 0), *window.pads, (0, 0)], 0.0)
     groups = images.shape[-1] // kernel.shape[1]
     group_outputs = []
     for group, weights in enumerate(np.split(kernel, groups)):
@@ -255,7 +217,8 @@ def convolve(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) 
         group_input = images if groups == 1 else ops.sliced(images, len(images.shape) - 1, group_channels)
         group_outputs.append(ops.op(
             "Conv", [group_input, weights.transpose(*range(2, kernel.ndim), 1, 0)], [x.shape[0], *out, len(weights)],
-            module=OPS_NN, strides=strides, padding="valid", data_format="channels_last", dilation_rate=dilations,
+            module=OPS_NN, strides=window.strides, padding="valid", data_format="channels_last",
+            dilation_rate=window.dilation,
         ))  # fmt: skip
     shape = [x.shape[0], *out, kernel.shape[0]]
     result = group_outputs[0] if groups == 1 else ops.op("Concatenate", [group_outputs], shape, axis=len(shape) - 1)
@@ -277,22 +240,20 @@ def integer_convolve(ops: OperationWriter, node: OperatorNode, operands: Sequenc
 @operator("Col2Im")
 def col2im(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Col2Im: windows added up to an image, which has two axes in Keras; padding is cropped after it."""
-    x, size, window = as_tensor(operands[0]), as_integers(operands[1]), as_integers(operands[2])
-    if len(window) > 2:
+    x, size, window = as_tensor(operands[0]), as_integers(operands[1]), _window(node, as_integers(operands[2]))
+    if len(size) > 2:
         raise UnsupportedFeature("Keras adds up windows of two axes")
-    rank = len(window)
-    padding = _sides(node, rank)
-    padded_sizes = [extent + sum(pads) for extent, pads in zip(size, padding, strict=True)]
-    unit_axes = [1] * (2 - rank)
-    channels = x.shape[1] // prod(window)
+    padded_sizes = [extent + sum(pads) for extent, pads in zip(size, window.pads, strict=True)]
+    unit_axes = [1] * (2 - len(size))
+    channels = x.shape[1] // prod(window.size)
     image = ops.op(
         "Fold", [x], [x.shape[0], channels, *unit_axes, *padded_sizes], module=OPS_NN,
         output_size=[*unit_axes, *padded_sizes],
-        kernel_size=[*unit_axes, *window], dilation=[*unit_axes, *_per_axis(node, "dilations", rank)], padding=0,
-        stride=[*unit_axes, *_per_axis(node, "strides", rank)],
+        kernel_size=[*unit_axes, *window.size], dilation=[*unit_axes, *window.dilation], padding=0,
+        stride=[*unit_axes, *window.strides],
     )  # fmt: skip
     image = ops.reshaped(image, [x.shape[0], channels, *padded_sizes])
-    for axis, (pad_before, _) in enumerate(padding):
+    for axis, (pad_before, _) in enumerate(window.pads):
         if padded_sizes[axis] != size[axis]:
             image = ops.sliced(image, 2 + axis, slice(pad_before, pad_before + size[axis]))
     return image
