@@ -21,6 +21,7 @@ from netspec.exchange.formats.keras.exporting.operators import (
     reduced_shape,
     split_indices,
 )
+from netspec.exchange.operator_graph.constant_folding import squeezed, target_shape, unsqueezed
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.ops.indexing import GatherElements
@@ -38,23 +39,14 @@ def shape(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> 
 def reshape(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Reshape: 0 keeps a size, -1 infers it."""
     x, target = as_tensor(operands[0]), as_integers(operands[1])
-    sizes = [x.shape[axis] if size == 0 else size for axis, size in enumerate(target)]
-    inferred = prod(x.shape) // max(1, prod(size for size in sizes if size != -1))
-    sizes = [inferred if size == -1 else size for size in sizes]
-    return ops.reshaped(x, sizes)
+    return ops.reshaped(x, target_shape(target, x.shape))
 
 
 @operator("Unsqueeze", "Squeeze")
 def squeeze_or_unsqueeze(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """Squeeze and Unsqueeze."""
     x, axes = as_tensor(operands[0]), as_integers(operands[1])
-    if node.op_type == "Squeeze":
-        sizes = reduced_shape(x.shape, [axis % len(x.shape) for axis in axes], False)
-    else:
-        rank = len(x.shape) + len(axes)
-        old_sizes = iter(x.shape)
-        sizes = [1 if axis in [new_axis % rank for new_axis in axes] else next(old_sizes) for axis in range(rank)]
-    return ops.reshaped(x, sizes)
+    return ops.reshaped(x, (squeezed if node.op_type == "Squeeze" else unsqueezed)(x.shape, axes))
 
 
 @operator("Transpose")
@@ -70,11 +62,11 @@ def expand(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
     if not isinstance(sizes, SymbolicSizes):
         return tiled(ops, as_tensor(x), np.broadcast_shapes(x.shape, tuple(as_integers(sizes))))
     sizes_of_batch = [sizes.batch_tensor.shape[0] if size is None else size for size in sizes.sizes]
-    target_shape = np.broadcast_shapes(x.shape, tuple(sizes_of_batch))
+    shape_of_batch = np.broadcast_shapes(x.shape, tuple(sizes_of_batch))
     if isinstance(x, EmittedTensor):
-        return tiled(ops, x, target_shape)
+        return tiled(ops, x, shape_of_batch)
     x = as_constant(x)
-    one_sample = np.broadcast_to(x, (1, *target_shape[1:]))
+    one_sample = np.broadcast_to(x, (1, *shape_of_batch[1:]))
     return ops.elementwise(
         "Where" if x.dtype == bool else "Add", *_per_sample(ops, sizes.batch_tensor, one_sample), element=str(x.dtype)
     )
@@ -161,7 +153,7 @@ def slice_(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
     steps = [1] * len(starts) if steps is None else as_integers(steps)
     for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
         axis, size = axis % len(x.shape), x.shape[axis]
-        indices = range(*_bounds(size, *bounds))
+        indices = range(*slice(*bounds).indices(size))
         if indices == range(size):
             continue
         if not indices:
@@ -178,13 +170,6 @@ def slice_(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
         if indices != range(size):
             x = ops.sliced(x, axis, slice(indices.start, min(size, indices[-1] + 1), step))
     return x
-
-
-def _bounds(size: int, start: int, stop: int, step: int) -> tuple[int, int, int]:
-    """An index as ONNX counts: from the end if negative, and clipped to the axis."""
-    start = min(max(start + size if start < 0 else start, 0), size if step > 0 else size - 1)
-    stop = stop + size if stop < 0 else stop
-    return start, min(max(stop, 0), size) if step > 0 else max(stop, -1), step
 
 
 @operator("Split")
@@ -298,9 +283,6 @@ def flat_indices(ops: OperationWriter, index: EmittedTensor, sizes: Sequence[int
     return ops.cast(ops.op("Sum", [product], shape[:-1], axis=len(shape) - 1, keepdims=False), element)
 
 
-_REDUCTIONS = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
-
-
 @operator("ScatterElements")
 def scatter_elements(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
     """ScatterElements."""
@@ -329,8 +311,11 @@ def scatter_elements(ops: OperationWriter, node: OperatorNode, operands: Sequenc
 def _scatter(
     ops: OperationWriter, node: OperatorNode, x: EmittedTensor, indices: EmittedTensor, updates: EmittedTensor
 ) -> EmittedTensor:
-    reduction = _REDUCTIONS[str(node.attributes.get("reduction", "none"))]
-    return ops.op("ScatterUpdate", [x, indices, updates], x.shape, module=OPS_CORE, reduction=reduction)
+    reduction = node.attributes.get("reduction", "none")
+    return ops.op(
+        "ScatterUpdate", [x, indices, updates], x.shape,
+        module=OPS_CORE, reduction=None if reduction == "none" else reduction,
+    )  # fmt: skip
 
 
 @operator("Trilu")
