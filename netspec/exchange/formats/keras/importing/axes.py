@@ -101,23 +101,19 @@ def feature_indices(shape: tuple[int, ...], order: tuple[int, ...]) -> NDArray[A
     return indices.reshape(shape).transpose(order).ravel()
 
 
-KEEPS_ORDER = frozenset(
-    (
-        "Activation", "ReLU", "LeakyReLU", "ELU", "ThresholdedReLU", "Dropout", "AlphaDropout", "GaussianDropout",
-        "GaussianNoise", "Identity", "ActivityRegularization", "Add", "Subtract", "Multiply", "Average", "Maximum",
-        "Minimum", "Rescaling", "BatchNormalization", "LayerNormalization", "GroupNormalization", "Normalization",
-        "RMSNormalization", "UnitNormalization", "Softmax", "Concatenate", "PReLU", "Merge", "SpatialDropout1D",
-        "SpatialDropout2D", "SpatialDropout3D",
-    )
-)  # fmt: skip
-"""Layers that take their input in any order of axes, and keep that order."""
 KEEPS_FEATURE_ORDER = frozenset(
     (
         "Activation", "ReLU", "LeakyReLU", "ELU", "ThresholdedReLU", "Dropout", "AlphaDropout", "GaussianDropout",
         "GaussianNoise", "Identity", "ActivityRegularization", "BatchNormalization",
     )
 )  # fmt: skip
-"""Layers of `KEEPS_ORDER` that take a flattened image with its features in another order."""
+"""Layers that take a flattened image with its features in another order."""
+KEEPS_ORDER = KEEPS_FEATURE_ORDER | {
+    "Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Rescaling", "LayerNormalization",
+    "GroupNormalization", "Normalization", "RMSNormalization", "UnitNormalization", "Softmax", "Concatenate", "PReLU",
+    "Merge", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D",
+}  # fmt: skip
+"""Layers that take their input in any order of axes, and keep that order."""
 ELEMENTWISE_OPERATIONS = frozenset(
     (
         "Add", "Subtract", "Multiply", "Divide", "TrueDivide", "Power", "Maximum", "Minimum", "Clip", "Exp", "Log",

@@ -75,7 +75,7 @@ def _rank(layer: WeightedLayer, variable: KerasVariable) -> int:
 
 def optimizer_config(training: Mapping[str, Any]) -> Mapping[str, Any]:
     """The optimizer's fields, also inside a LossScaleOptimizer."""
-    entry = training.get("optimizer") or training.get("optimizer_config")
+    entry = _entry(training)
     config = entry.get("config") if isinstance(entry, dict) else None
     if isinstance(config, dict) and isinstance(config.get("inner_optimizer"), dict):
         config = config["inner_optimizer"].get("config")
@@ -281,7 +281,7 @@ def training_of(
     file: KerasFile, importer: KerasImporter, targets: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields `solver` and `train` of a training file; empty if the file has no optimizer."""
-    entry = _optimizer(file.training or {})
+    entry = _entry(file.training or {})
     if entry is None or not targets:
         return {}, {}
     try:
@@ -301,8 +301,8 @@ def training_of(
     return solver, train
 
 
-def _optimizer(config: Mapping[str, Any]) -> Any:
-    return config.get("optimizer") or config.get("optimizer_config")
+def _entry(training: Mapping[str, Any]) -> Any:
+    return training.get("optimizer") or training.get("optimizer_config")
 
 
 def solver_of(entry: Any, reading: ReadContext) -> tuple[dict[str, Any], dict[str, Any]]:
