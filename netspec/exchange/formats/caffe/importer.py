@@ -31,7 +31,7 @@ from netspec.exchange.formats.caffe.wiring import (
     ValueRef,
 )
 from netspec.exchange.names import UniqueNames
-from netspec.exchange.net_yaml_writer import Draft, DraftLayer, clean
+from netspec.exchange.net_yaml_writer import Draft, DraftLayer, clean, non_defaults
 from netspec.exchange.notes import Notes
 from netspec.exchange.rule_table import RuleTable
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -342,7 +342,9 @@ class CaffeImporter:
         spec: Any = registry[type_].model_validate({"type": type_, "name": name, **fields})
         with in_scope(self.builder.enter(spec, name)):
             spec.build(self.builder, *(source.value for source in sources))
-        return {"name": name, "type": type_, "from": [source.name for source in sources], **fields}
+        kept = non_defaults(spec, fields)
+        in_order = {field: kept[field] for field in fields if field in kept}
+        return {"name": name, "type": type_, "from": [source.name for source in sources], **in_order}
 
     def _entry_name(self, name: str) -> str:
         """A unique name for a loss or a metric; names that begin with `loss/` are reserved for losses."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from netspec.errors import InputError, Problem, by_location, command
 from netspec.exchange.formats.caffe.blobs import WEIGHTS, Weights, read_mean, read_weights, weights_of
@@ -32,7 +31,6 @@ from netspec.exchange.formats.caffe.wiring import (
 from netspec.exchange.interface import Imported, ImportOptions, WithoutNet, notes_of_not_finite
 from netspec.exchange.net_yaml_writer import Draft
 from netspec.exchange.truncation import dropped
-from netspec.schema.specs.kinds import LOSSES, METRICS
 
 
 @dataclass
@@ -98,7 +96,8 @@ def draft_net(
     )
     for node, blobs in without_inputs:
         importer.notes.add(*dropped(f"`{node.name}` ({node.type})", blobs, f"`{node.name}`"))
-    _tidy(draft)
+    if len(draft.losses) == 1:
+        draft.losses[0].pop("name", None)
     importer.notes += notes_of_not_finite(draft.arrays())
     extra = importer.unused_weights()
     if extra and not options.until:
@@ -146,23 +145,6 @@ def _uses(node: CaffeNode, index: int) -> bool:
     if node.type == "Silence":
         return True
     return node.type not in SINKS or index == len(node.bottoms) - 1 > 0
-
-
-def _tidy(draft: Draft) -> None:
-    """Remove fields of losses and metrics that equal their defaults."""
-    for entries, registry in ((draft.losses, LOSSES), (draft.metrics, METRICS)):
-        for entry in entries:
-            fields: Any = registry[entry["type"]].model_fields
-            for name in [*entry]:
-                if (
-                    name in fields
-                    and name != "type"
-                    and not fields[name].is_required()
-                    and entry[name] == fields[name].default
-                ):
-                    del entry[name]
-    if len(draft.losses) == 1:
-        draft.losses[0].pop("name", None)
 
 
 NET = "a net of Caffe's (.prototxt)"

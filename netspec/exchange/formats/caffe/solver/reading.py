@@ -15,7 +15,7 @@ from netspec.exchange.formats.caffe.blobs import Weights, read_weights
 from netspec.exchange.formats.caffe.inputs import known_inputs
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.proto.text import read_text
-from netspec.exchange.formats.caffe.reading import NetDraft, draft_net
+from netspec.exchange.formats.caffe.reading import NET, NetDraft, draft_net
 from netspec.exchange.formats.caffe.solver.context import Diagnostics, FileFinder
 from netspec.exchange.formats.caffe.solver.data import SplitContext, split
 from netspec.exchange.formats.caffe.solver.rules import loop, update_rule
@@ -102,7 +102,6 @@ def _layers(net: Message) -> dict[str, str]:
 
 
 SOLVER = "a solver of Caffe's (.prototxt)"
-NET = "a net of Caffe's (.prototxt)"
 TRAINED = ("net", "net_param", "train_net", "train_net_param")
 TESTED = ("test_net", "test_net_param")
 
