@@ -73,8 +73,9 @@ def test_the_next_step_equals_keras(name: str, tmp_path: Path) -> None:
 
 def test_a_training_file_has_the_solver_and_notes_missing_data() -> None:
     imported = import_model(FILES / "trained_sgd.keras")
+    assert imported.train.startswith("# Imported from trained_sgd.keras (Keras ")
     assert (
-        "solver: {type: SGD, learning_rate: {type: CosineDecay, initial: 0.1, decay_steps: 20}, momentum: 0.9"
+        "solver:\n  type: SGD\n  learning_rate: {type: CosineDecay, initial: 0.1, decay_steps: 20}\n  momentum: 0.9\n"
         in imported.train
     )
     assert "losses:\n  - {type: SparseCategoricalCrossentropy, from: [classes, target]}\n" in imported.net

@@ -22,10 +22,10 @@ from netspec.exchange.formats.keras.importing.importer import KerasImporter, Wei
 from netspec.exchange.formats.keras.importing.weights import convert_array, file_order
 from netspec.exchange.formats.keras.names import KerasVariable, keras_snake, layer_type
 from netspec.exchange.formats.keras.optimizers import MUON_COEFFICIENTS, averages_along, distinct_elements
+from netspec.exchange.net_yaml_writer import training_text
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.types import factored_axes
 from netspec.schema.specs.patterns import matches
-from netspec.schema.yaml.flow_style import flow
 
 MUON_FIELDS = (*MUON_COEFFICIENTS, "exclude_layers", "exclude_embeddings")
 """Fields of Keras's Muon that differ from the solver's."""
@@ -422,7 +422,4 @@ def train_file(importer: KerasImporter, solver: Mapping[str, Any], train: Mappin
     )
     data = {"source": "python", "fields": fields, "batch_size": 32, "shuffle": True}
     loop = ({"max_steps": step + EXTRA_STEPS} if step else {"max_epochs": 1}) | dict(train)
-    return "\n".join(
-        ["netspec: 1", "net: net.yaml", "data:", f"  train: {flow(data)}", f"solver: {flow(solver)}",
-         f"train: {flow(loop)}", ""]
-    )  # fmt: skip
+    return training_text(importer.draft.origin, "", {"train": data}, solver, loop)
