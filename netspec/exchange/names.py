@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from netspec.errors import InputError, Problem
@@ -49,3 +49,10 @@ class UniqueNames:
     def take(self, names: Iterable[str]) -> None:
         """Reserve names that are used elsewhere."""
         self._taken.update(names)
+
+
+def layer_of_state(state: str, layers: Collection[str]) -> str:
+    """The layer that a state belongs to, or an empty text; both names may contain slashes."""
+    parts = state.split("/")
+    paths = ("/".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+    return next((path for path in paths if path in layers), "")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from netspec.errors import InputError, Problem, SpecError, and_more, counted, did_you_mean, listing, nearest
 from netspec.exchange.interface import Imported, ImportOptions
+from netspec.exchange.names import layer_of_state
 from netspec.exchange.net_yaml_writer import Draft
 from netspec.exchange.notes import Note
 from netspec.exchange.reachability import needed_steps
@@ -102,7 +103,9 @@ def truncated(imported: Imported, options: ImportOptions, subject: str, *, until
         notes.append(DROPPED_TRAINING)
     new = replace(
         imported,
-        arrays={name: array for name, array in imported.arrays.items() if _owner(name, names) not in dropped_layers},
+        arrays={
+            name: array for name, array in imported.arrays.items() if layer_of_state(name, names) not in dropped_layers
+        },
         notes=(*imported.notes, *notes),
         train="",
         slots={},
@@ -193,13 +196,6 @@ def _part(
                 kept_indices[kind].append(index)
                 inputs.update(read)
     return _Part(layers, outputs, kept_indices["loss"], kept_indices["metric"], inputs & net.inputs.keys())
-
-
-def _owner(state: str, layers: Collection[str]) -> str:
-    """The layer that a state belongs to; both names may contain slashes."""
-    parts = state.split("/")
-    paths = ("/".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
-    return next((path for path in paths if path in layers), "")
 
 
 def _cut_draft(draft: Draft, part: _Part) -> Draft:

@@ -16,6 +16,7 @@ from netspec.exchange.formats.keras.exporting.model import LAYERS, KerasLayer, K
 from netspec.exchange.formats.keras.names import class_name, variables
 from netspec.exchange.formats.keras.names import to_keras as kernel_to_keras
 from netspec.exchange.lower.masks import lost_masks
+from netspec.exchange.names import layer_of_state
 from netspec.exchange.notes import Notes
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.graph import Graph
@@ -52,11 +53,8 @@ def states_by_layer(
     layers = {link.name for link in links} | {link.fields.share or "" for link in links}
     by_layer: dict[str, dict[str, tuple[int, ...]]] = {}
     for name, shape in shapes.items():
-        path = name.split("/")
-        for end in range(len(path) - 1, 0, -1):  # names of layers may have a slash too
-            if "/".join(path[:end]) in layers:
-                by_layer.setdefault("/".join(path[:end]), {})["/".join(path[end:])] = shape
-                break
+        if layer := layer_of_state(name, layers):
+            by_layer.setdefault(layer, {})[name.removeprefix(f"{layer}/")] = shape
     return by_layer
 
 
