@@ -252,6 +252,14 @@ class Expansion:
         self.ctx.tensors.constants[name] = value
         return name
 
+    def number(self, value: float) -> str:
+        """Add a scalar operand."""
+        return self.constant(np.float32(value))
+
+    def integers(self, values: int | Sequence[int]) -> str:
+        """Add an operand of integers: sizes, axes or indices."""
+        return self.constant(np.asarray(values, "int64"))
+
     def lift(self, *results: str) -> None:
         """Lift the nodes; `results` are the results of the replaced node, if there are several."""
         names = dict(zip(results or self.nodes[-1].outputs, self._replaced.outputs, strict=False))

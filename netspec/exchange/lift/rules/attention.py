@@ -46,18 +46,18 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     packed &= counts[0] > 1 or factor != 1
     steps, heads, rank = Expansion(ctx, node), list(node.inputs[:3]), 4 if packed else len(shapes[0])
     if packed:
-        apart = steps.constant(np.asarray([0, 0, counts[0], -1], "int64"))
+        apart = steps.integers([0, 0, counts[0], -1])
         heads = [steps.node("Transpose", steps.node("Reshape", name, apart), perm=[0, 2, 1, 3]) for name in heads]
     transposed = steps.node("Transpose", heads[1], perm=[*range(rank - 2), rank - 1, rank - 2])
     scores = steps.node("MatMul", heads[0], transposed)
     if factor != 1:
-        scores = steps.node("Mul", scores, steps.constant(np.float32(factor)))
+        scores = steps.node("Mul", scores, steps.number(factor))
     mask = _mask(ctx, node, (shapes[0][-2], shapes[1][-2]))
     if mask is not None:
         scores = steps.node("Add", scores, steps.constant(mask))
     attended = steps.node("MatMul", steps.node("Softmax", scores, axis=-1), heads[2])
     if packed:
-        together = steps.constant(np.asarray([0, 0, -1], "int64"))
+        together = steps.integers([0, 0, -1])
         steps.node("Reshape", steps.node("Transpose", attended, perm=[0, 2, 1, 3]), together)
     steps.lift()
 

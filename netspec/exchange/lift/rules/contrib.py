@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.registry import rule
@@ -63,7 +61,7 @@ def fused_product(ctx: LiftContext, node: OperatorNode) -> None:
         operands = [_transposed(ctx, steps, node, index) for index in range(2)]
         result = steps.node("MatMul", *operands)
         if have.get("alpha", 1.0) != 1.0:
-            result = steps.node("Mul", result, number(steps, have["alpha"]))
+            result = steps.node("Mul", result, steps.number(have["alpha"]))
     activated(steps, result, name, parameters)
     steps.lift()
 
@@ -140,7 +138,7 @@ def embedding(ctx: LiftContext, node: OperatorNode) -> None:
     if len(node.outputs) > 1 and ctx.tensors.is_read(node.outputs[1]):
         if not mask:
             raise UnsupportedFeature("the lengths of the sequences are used, but there is no mask")
-        lengths = steps.node("ReduceSum", mask, steps.constant(np.asarray([1], "int64")), axes=[1], keepdims=0)
+        lengths = steps.node("ReduceSum", mask, steps.integers([1]), axes=[1], keepdims=0)
     steps.lift(result, lengths, total)
 
 
@@ -157,13 +155,8 @@ def activated(steps: Expansion, x: str, name: str, parameters: list[Any]) -> str
         return x
     fields = dict(zip(ACTIVATIONS[name], parameters, strict=False))
     if name == "Clip":
-        return steps.node(name, x, *(number(steps, fields[key]) for key in ("min", "max") if key in fields))
+        return steps.node(name, x, *(steps.number(fields[key]) for key in ("min", "max") if key in fields))
     return steps.node(name, x, **fields)
-
-
-def number(steps: Expansion, value: float) -> str:
-    """Add a scalar constant."""
-    return steps.constant(np.float32(value))
 
 
 def channels_first(steps: Expansion, tensor: str, rank: int) -> str:

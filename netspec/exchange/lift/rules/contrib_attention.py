@@ -11,7 +11,7 @@ import numpy as np
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.registry import rule
-from netspec.exchange.lift.rules.contrib import MICROSOFT, number
+from netspec.exchange.lift.rules.contrib import MICROSOFT
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 
@@ -65,9 +65,7 @@ def multi_head_attention(ctx: LiftContext, node: OperatorNode) -> None:
     packed = tensors[-1]
     if ctx.tensors.rank(packed) == 5:
         parts = ctx.tensors.shape(packed)[3]
-        split = [
-            steps.node("Gather", packed, steps.constant(np.asarray(part, "int64")), axis=3) for part in range(parts)
-        ]
+        split = [steps.node("Gather", packed, steps.integers(part), axis=3) for part in range(parts)]
         heads = [steps.node("Transpose", tensor, perm=list(HEADS_FIRST)) for tensor in split]
         heads = [split_heads(steps, name, count) for name in tensors[:-1]] + heads
         features, length = ctx.tensors.shape(packed)[4], ctx.tensors.shape(packed)[1]
@@ -110,7 +108,7 @@ def need_no_state(ctx: LiftContext, node: OperatorNode, past: tuple[int, ...]) -
 
 def split_heads(steps: Expansion, x: str, count: int) -> str:
     """Reshape (N, T, heads · D) to (N, heads, T, D)."""
-    apart = steps.constant(np.asarray([0, 0, count, -1], "int64"))
+    apart = steps.integers([0, 0, count, -1])
     return steps.node("Transpose", steps.node("Reshape", x, apart), perm=list(HEADS_FIRST))
 
 
@@ -128,15 +126,15 @@ def _mask(ctx: LiftContext, steps: Expansion, node: OperatorNode, mask: str, siz
             raise UnsupportedFeature("a mask of start and end positions")
         kind = str(ctx.tensors.dtype(mask) if ctx.tensors.is_computed(mask) else ctx.tensors.constants[mask].dtype)
         positions = steps.constant(np.arange(sizes[1], dtype=kind)[None])
-        ends = steps.node("Unsqueeze", mask, steps.constant(np.asarray([1], "int64")), axes=[1])
+        ends = steps.node("Unsqueeze", mask, steps.integers([1]), axes=[1])
         is_kept = steps.node("Cast", steps.node("Less", positions, ends), to=1)
     elif rank in (2, 3):
         is_kept = steps.node("Cast", mask, to=1)
     else:
         raise UnsupportedFeature(f"a mask of {rank} axes")
-    added = steps.node("Mul", steps.node("Sub", number(steps, 1.0), is_kept), number(steps, least))
+    added = steps.node("Mul", steps.node("Sub", steps.number(1.0), is_kept), steps.number(least))
     axes = [1] if rank == 3 else [1, 2]
-    return steps.node("Unsqueeze", added, steps.constant(np.asarray(axes, "int64")), axes=axes)
+    return steps.node("Unsqueeze", added, steps.integers(axes), axes=axes)
 
 
 def _attend_heads(
@@ -145,12 +143,12 @@ def _attend_heads(
     """softmax(scale · query · keyᵀ + added) · value, with the heads concatenated."""
     (query, key, value), (features, rows, columns) = heads, sizes
     scores = steps.node("MatMul", query, steps.node("Transpose", key, perm=[0, 1, 3, 2]))
-    scores = steps.node("Mul", scores, number(steps, node.attributes.get("scale") or 1 / sqrt(features)))
+    scores = steps.node("Mul", scores, steps.number(node.attributes.get("scale") or 1 / sqrt(features)))
     for term in filter(None, added):
         scores = steps.node("Add", scores, term)
     if node.attributes.get("unidirectional"):
         later = np.triu(np.full((rows, columns), MASKED_LATER, "float32"), 1 + columns - rows)
         scores = steps.node("Add", scores, steps.constant(later))
     attended = steps.node("MatMul", steps.node("Softmax", scores, axis=-1), value)
-    together = steps.constant(np.asarray([0, 0, -1], "int64"))
+    together = steps.integers([0, 0, -1])
     steps.node("Reshape", steps.node("Transpose", attended, perm=list(HEADS_FIRST)), together)

@@ -32,7 +32,7 @@ def into_blocks(ctx: LiftContext, node: OperatorNode) -> None:
     missing = -ctx.tensors.shape(x)[-1 if last else 1] % block_size()
     x = channels_first(steps, x, rank) if last else steps.node("Identity", x)
     if missing:
-        steps.node("Pad", x, steps.constant(np.asarray([0] * (rank + 1) + [missing] + [0] * (rank - 2), "int64")))
+        steps.node("Pad", x, steps.integers([0] * (rank + 1) + [missing] + [0] * (rank - 2)))
     steps.lift()
 
 
@@ -40,7 +40,7 @@ def into_blocks(ctx: LiftContext, node: OperatorNode) -> None:
 def out_of_blocks(ctx: LiftContext, node: OperatorNode) -> None:
     """Remove the padded channels."""
     steps, rank = Expansion(ctx, node), ctx.tensors.rank(node.inputs[0])
-    bounds = (steps.constant(np.asarray([value], "int64")) for value in (0, node.attributes["channels"], 1))
+    bounds = (steps.integers([value]) for value in (0, node.attributes["channels"], 1))
     result = steps.node("Slice", node.inputs[0], *bounds)
     if node.attributes.get("channels_last"):
         channels_last(steps, result, rank)

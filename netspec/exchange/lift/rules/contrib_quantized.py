@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import OPSET_OF_EXPANSIONS, Expansion
 from netspec.exchange.lift.registry import rule
-from netspec.exchange.lift.rules.contrib import MICROSOFT, channels_first, channels_last, embedding, number
+from netspec.exchange.lift.rules.contrib import MICROSOFT, channels_first, channels_last, embedding
 from netspec.exchange.lift.rules.contrib_attention import attend, need_no_state
 from netspec.exchange.lift.rules.unrolled_recurrence import Way, picked, unrolled
 from netspec.exchange.operator_graph.graph import OperatorNode
@@ -57,9 +57,9 @@ def global_average(ctx: LiftContext, node: OperatorNode) -> None:
     count = prod(shape[axis] for axis in axes)
     x, scale, zero = _three(node, 0)
     integers = _shifted(ctx, steps, x, zero)
-    total = steps.node("ReduceSum", integers, _integers(steps, axes), axes=axes, keepdims=1)
+    total = steps.node("ReduceSum", integers, steps.integers(axes), axes=axes, keepdims=1)
     factor = _number(ctx, scale) / (_number(ctx, node.operand(3)) * count)
-    _rounded(ctx, steps, steps.node("Mul", total, number(steps, factor)), node, 4, after=True)
+    _rounded(ctx, steps, steps.node("Mul", total, steps.number(factor)), node, 4, after=True)
     steps.lift()
 
 
@@ -71,12 +71,12 @@ def of_two(ctx: LiftContext, node: OperatorNode) -> None:
     first_scale, second_scale = (_number(ctx, node.operand(at)) for at in (1, 4))
     if node.op_type == "QLinearAdd":
         terms = [
-            steps.node("Mul", first, number(steps, first_scale / scale)),
-            steps.node("Mul", second, number(steps, second_scale / scale)),
+            steps.node("Mul", first, steps.number(first_scale / scale)),
+            steps.node("Mul", second, steps.number(second_scale / scale)),
         ]
         result = steps.node("Add", *terms)
     else:
-        result = steps.node("Mul", steps.node("Mul", first, second), number(steps, first_scale * second_scale / scale))
+        result = steps.node("Mul", steps.node("Mul", first, second), steps.number(first_scale * second_scale / scale))
     _rounded(ctx, steps, result, node, 7)
     steps.lift()
 
@@ -160,7 +160,7 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     need_no_state(ctx, node, past=(8,))
     projected = _multiplied(steps, (x, x_scale, x_zero), (weights, scale, zero), bias)
     width = ctx.tensors.shape(weights)[1] // 3
-    parts = steps.node_with_results(3, "Split", projected, _integers(steps, [width] * 3), axis=-1)
+    parts = steps.node_with_results(3, "Split", projected, steps.integers([width] * 3), axis=-1)
     attend(ctx, steps, node, parts, query_width=width, mask=mask, bias="")
     steps.lift()
 
@@ -280,10 +280,6 @@ def _three(node: OperatorNode, at: int) -> tuple[str, str, str]:
     return node.operand(at), node.operand(at + 1), node.operand(at + 2)
 
 
-def _integers(steps: Expansion, values: Sequence[int]) -> str:
-    return steps.constant(np.asarray(values, "int64"))
-
-
 def _number(ctx: LiftContext, name: str) -> Any:
     array = ctx.tensors.constant(name, "scale").reshape(())
     if not 0 < array < inf:
@@ -324,16 +320,16 @@ def _rounded(ctx: LiftContext, steps: Expansion, x: str, node: OperatorNode, at:
     zero = _zero(ctx, steps, node, node.operand(at))
     if not after:
         array = ctx.tensors.constant(zero, "zero point")
-        x = steps.node("Add", x, number(steps, float(array.reshape(()))))
+        x = steps.node("Add", x, steps.number(float(array.reshape(()))))
         zero = steps.constant(np.zeros_like(array))
-    return steps.node("QuantizeLinear", x, number(steps, 1.0), zero)
+    return steps.node("QuantizeLinear", x, steps.number(1.0), zero)
 
 
 def _shifted(ctx: LiftContext, steps: Expansion, x: str, zero: str) -> str:
     """Subtract the zero point from integers; the result is float."""
     result = steps.node("Cast", x, to=1)
     shift = float(ctx.tensors.constant(zero, "zero point").reshape(())) if zero else 0.0
-    return steps.node("Sub", result, number(steps, shift)) if shift else result
+    return steps.node("Sub", result, steps.number(shift)) if shift else result
 
 
 def _need_whole(ctx: LiftContext) -> None:

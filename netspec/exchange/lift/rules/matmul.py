@@ -131,10 +131,10 @@ def _in_steps(ctx: LiftContext, node: OperatorNode) -> None:
     )
     y = steps.node("MatMul", a, b)
     if node.attributes["alpha"] != 1:
-        y = steps.node("Mul", y, steps.constant(np.float32(node.attributes["alpha"])))
+        y = steps.node("Mul", y, steps.number(node.attributes["alpha"]))
     if node.operand(2):
         c = node.operand(2)
         if node.attributes["beta"] != 1:
-            c = steps.node("Mul", c, steps.constant(np.float32(node.attributes["beta"])))
+            c = steps.node("Mul", c, steps.number(node.attributes["beta"]))
         y = steps.node("Add", y, c)
     steps.lift()

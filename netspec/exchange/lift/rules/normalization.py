@@ -43,7 +43,7 @@ def batch_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 def _of_single_axis(ctx: LiftContext, node: OperatorNode) -> None:
     """Normalize (N) as (N, 1): ONNX gives a tensor of one axis a single channel."""
     steps = Expansion(ctx, node)
-    last = steps.constant(np.asarray([1], "int64"))
+    last = steps.integers([1])
     column = steps.node("Unsqueeze", node.inputs[0], last)
     steps.node("Squeeze", steps.node("BatchNormalization", column, *node.inputs[1:], **node.attributes), last)
     steps.lift()
@@ -57,14 +57,14 @@ def _by_its_batch(ctx: LiftContext, node: OperatorNode) -> None:
     shape, momentum = ctx.tensors.shape(x), node.attributes["momentum"]
     axes = [axis for axis in range(len(shape)) if axis != 1]
     shapes = (shape[1:2], (-1, *(1 for _ in axes[1:])))
-    channels, per_channel = (steps.constant(np.asarray(sizes, "int64")) for sizes in shapes)
+    channels, per_channel = (steps.integers(sizes) for sizes in shapes)
     scale, offset = (steps.node("Reshape", name, per_channel) for name in operands[:2])
     mean = steps.node("ReduceMean", x, axes=axes, keepdims=1)
     away = steps.node("Sub", x, mean)
     variance = steps.node("ReduceMean", steps.node("Mul", away, away), axes=axes, keepdims=1)
-    epsilon = steps.constant(np.float32(node.attributes["epsilon"]))
+    epsilon = steps.number(node.attributes["epsilon"])
     unit = steps.node("Div", away, steps.node("Sqrt", steps.node("Add", variance, epsilon)))
-    old_share, new_share = (steps.constant(np.float32(share)) for share in (momentum, 1 - momentum))
+    old_share, new_share = (steps.number(share) for share in (momentum, 1 - momentum))
     moved = []
     for old, new in zip(operands[2:4], (mean, variance), strict=True):
         new_average = steps.node("Mul", steps.node("Reshape", new, channels), new_share)
@@ -128,7 +128,7 @@ def mean_variance_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 
     away = steps.node("Sub", x, mean(x))
     deviation = steps.node("Sqrt", mean(steps.node("Mul", away, away)))
-    steps.node("Div", away, steps.node("Add", deviation, steps.constant(np.float32(1e-9))))
+    steps.node("Div", away, steps.node("Add", deviation, steps.number(1e-9)))
     steps.lift()
 
 
@@ -148,12 +148,12 @@ def _one_more_after(ctx: LiftContext, node: OperatorNode) -> None:
     shape, size = ctx.tensors.shape(x), attributes["size"]
 
     def shaped(of: str, *sizes: int) -> str:
-        return steps.node("Reshape", of, steps.constant(np.asarray(sizes, "int64")))
+        return steps.node("Reshape", of, steps.integers(sizes))
 
     column = shaped(steps.node("Mul", x, x), 0, 1, shape[1], -1)
     pads = [(size - 1) // 2, 0, size // 2, 0]
     mean = steps.node("AveragePool", column, kernel_shape=[size, 1], pads=pads, count_include_pad=1)
-    alpha, bias, beta = (steps.constant(np.float32(attributes[name])) for name in ("alpha", "bias", "beta"))
+    alpha, bias, beta = (steps.number(attributes[name]) for name in ("alpha", "bias", "beta"))
     scale = steps.node("Add", steps.node("Mul", shaped(mean, 0, *shape[1:]), alpha), bias)
     steps.node("Div", x, steps.node("Pow", scale, beta))
     steps.lift()

@@ -62,7 +62,7 @@ def multinomial(ctx: LiftContext, node: OperatorNode) -> None:
     uniform = replace(node, attributes={**node.attributes, "low": 0.0, "high": 1.0, "dtype": 0})
     drawn = _drawn(ctx, uniform, (rows, node.attributes["sample_size"], 1), "float32")
     steps = Expansion(ctx, node)
-    zero, step, last = (steps.constant(np.asarray([number], "int64")) for number in (0, 1, classes - 1))
+    zero, step, last = (steps.integers([number]) for number in (0, 1, classes - 1))
     sums = steps.node("CumSum", steps.node("Softmax", node.inputs[0], axis=-1), step)
     sums = steps.node("Slice", sums, zero, last, step)  # the last is 1, but for rounding
     past = steps.node("GreaterOrEqual", steps.constant(drawn), steps.node("Unsqueeze", sums, axes=[1]))

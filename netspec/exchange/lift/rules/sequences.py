@@ -84,7 +84,7 @@ def concatenate(ctx: LiftContext, node: OperatorNode) -> None:
     """Concatenate all tensors along an axis, or stack them along a new one."""
     steps, tensors, axis = Expansion(ctx, node), _tensors(ctx, node), node.attributes["axis"]
     if node.attributes["new_axis"]:
-        at = steps.constant(np.asarray([axis], "int64"))
+        at = steps.integers([axis])
         tensors = [steps.node("Unsqueeze", tensor, at, axes=[axis]) for tensor in tensors]
     steps.node("Concat", *tensors, axis=axis)
     steps.lift()

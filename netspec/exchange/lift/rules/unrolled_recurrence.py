@@ -31,16 +31,12 @@ class Way:
     way: int
     weights: dict[str, NDArray[Any]] = field(default_factory=dict)
 
-    def number(self, value: float) -> str:
-        """A constant."""
-        return self.steps.constant(np.float32(value))
-
     def activated(self, index: int, x: str, clipped: bool = True) -> str:
         """The activation of a number in the order of ONNX, of what is cut off before."""
         node, count = self.node, len(DEFAULTS[self.node.op_type])
         clip, at = node.attributes.get("clip"), self.way * count + index
         if clip and clipped:
-            x = self.steps.node("Clip", x, self.number(-clip), self.number(clip))
+            x = self.steps.node("Clip", x, self.steps.number(-clip), self.steps.number(clip))
         activations = list(node.attributes.get("activations") or DEFAULTS[node.op_type] * 2)
         name = next(function for function in (*PLAIN, *OF_ALPHA, "HardSigmoid", "Affine", "ScaledTanh", activations[at])
                     if function.lower() == activations[at].lower())  # fmt: skip
@@ -56,10 +52,10 @@ class Way:
         if name == "HardSigmoid":
             return self.steps.node(name, x, alpha=alpha, beta=beta)
         if name == "Affine":
-            return self.steps.node("Add", self.steps.node("Mul", x, self.number(alpha)), self.number(beta))
+            return self.steps.node("Add", self.steps.node("Mul", x, self.steps.number(alpha)), self.steps.number(beta))
         if name == "ScaledTanh":
-            inner = self.steps.node("Tanh", self.steps.node("Mul", x, self.number(beta)))
-            return self.steps.node("Mul", inner, self.number(alpha))
+            inner = self.steps.node("Tanh", self.steps.node("Mul", x, self.steps.number(beta)))
+            return self.steps.node("Mul", inner, self.steps.number(alpha))
         raise UnsupportedFeature(f"the activation {name}")
 
     def sum(self, *terms: str) -> str:
@@ -119,7 +115,7 @@ class Way:
             (c,) = rest
             i = self.activated(0, self.gate(x, h, 0, self.peephole(0, c)))
             if self.node.attributes.get("input_forget"):
-                f = self.steps.node("Sub", self.number(1.0), i)
+                f = self.steps.node("Sub", self.steps.number(1.0), i)
             else:
                 f = self.activated(0, self.gate(x, h, 2, self.peephole(2, c)))
             fresh = self.times(i, self.activated(1, self.gate(x, h, 3)))
@@ -135,7 +131,7 @@ class Way:
         else:
             candidate = self.sum(self.product(x, "kernel", 2), self.product(self.times(r, h), "recurrent", 2),
                                  self.bias(2))  # fmt: skip
-        keep = self.steps.node("Sub", self.number(1.0), z)
+        keep = self.steps.node("Sub", self.steps.number(1.0), z)
         return [self.sum(self.times(keep, self.activated(1, candidate)), self.times(z, h))]
 
 
@@ -169,8 +165,8 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
             if lengths:
                 bound = steps.constant(np.asarray(at, str(_integer_type(ctx, lengths))))
                 active = steps.node("Cast", steps.node("Greater", lengths, bound), to=1)
-                active = steps.node("Unsqueeze", active, steps.constant(np.asarray([1], "int64")), axes=[1])
-                gone = steps.node("Sub", way.number(1.0), active)
+                active = steps.node("Unsqueeze", active, steps.integers([1]), axes=[1])
+                gone = steps.node("Sub", steps.number(1.0), active)
                 old_states = [way.times(gone, before) for before in last]
                 new = [way.sum(way.times(active, state), before) for state, before in zip(new, old_states, strict=True)]
                 outputs_by_step[at] = way.times(active, outputs_by_step[at])
@@ -184,11 +180,11 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
 
 def picked(steps: Expansion, tensor: str, at: int, axis: int) -> str:
     """The element at index `at` along an axis."""
-    return steps.node("Gather", tensor, steps.constant(np.asarray(at, "int64")), axis=axis)
+    return steps.node("Gather", tensor, steps.integers(at), axis=axis)
 
 
 def _raised(steps: Expansion, tensor: str, axes: list[int]) -> str:
-    return steps.node("Unsqueeze", tensor, steps.constant(np.asarray(axes, "int64")), axes=axes)
+    return steps.node("Unsqueeze", tensor, steps.integers(axes), axes=axes)
 
 
 def _integer_type(ctx: LiftContext, tensor: str) -> Any:

@@ -152,7 +152,7 @@ def power_pool(ctx: LiftContext, node: OperatorNode) -> None:
     if node.attributes.get("ceil_mode"):
         raise UnsupportedFeature("windows that reach beyond the end")
     x = node.inputs[0] if power % 2 == 0 else steps.node("Abs", node.inputs[0])
-    x = x if power == 1 else steps.node("Pow", x, steps.constant(np.float32(power)))
+    x = x if power == 1 else steps.node("Pow", x, steps.number(power))
     if node.op_type == "LpPool":
         count = prod(_ints(node, "kernel_shape", []))
         window = {name: value for name, value in node.attributes.items() if name not in ("p", "ceil_mode")}
@@ -160,9 +160,9 @@ def power_pool(ctx: LiftContext, node: OperatorNode) -> None:
     else:
         count = prod(ctx.tensors.shape(node.inputs[0])[2:])
         y = steps.node("GlobalAveragePool", x)
-    y = steps.node("Mul", y, steps.constant(np.float32(count)))
+    y = steps.node("Mul", y, steps.number(count))
     if power != 1:
-        steps.node("Pow", y, steps.constant(np.float32(1 / power)))
+        steps.node("Pow", y, steps.number(1 / power))
     steps.lift()
 
 
