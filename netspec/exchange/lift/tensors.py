@@ -85,6 +85,10 @@ class Tensors:
         """The element type of a computed tensor."""
         return self._value_of_view(tensor).dtype
 
+    def element(self, tensor: str) -> str:
+        """The element type of a tensor, also of a constant, by NumPy's name."""
+        return str(self.dtype(tensor) if self.is_computed(tensor) else self.constants[tensor].dtype)
+
     def shape(self, tensor: str) -> tuple[int, ...]:
         """The tensor's shape in the model. If the model is imported in batches, axis 0 is the batch."""
         if tensor in self.constants:

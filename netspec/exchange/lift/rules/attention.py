@@ -21,6 +21,7 @@ UNSAID = (0, -1)
 """Values of other attributes that have no effect."""
 PAST, LAST = 4, 7
 """Operands from the first to before the last that are a state, or lengths of sequences."""
+HEADS_FIRST = [0, 2, 1, 3]
 
 
 @rule("Attention")
@@ -46,8 +47,7 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     packed &= counts[0] > 1 or factor != 1
     steps, heads, rank = Expansion(ctx, node), list(node.inputs[:3]), 4 if packed else len(shapes[0])
     if packed:
-        apart = steps.integers([0, 0, counts[0], -1])
-        heads = [steps.node("Transpose", steps.node("Reshape", name, apart), perm=[0, 2, 1, 3]) for name in heads]
+        heads = [split_heads(steps, name, counts[0]) for name in heads]
     transposed = steps.node("Transpose", heads[1], perm=[*range(rank - 2), rank - 1, rank - 2])
     scores = steps.node("MatMul", heads[0], transposed)
     if factor != 1:
@@ -57,9 +57,18 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
         scores = steps.node("Add", scores, steps.constant(mask))
     attended = steps.node("MatMul", steps.node("Softmax", scores, axis=-1), heads[2])
     if packed:
-        together = steps.integers([0, 0, -1])
-        steps.node("Reshape", steps.node("Transpose", attended, perm=[0, 2, 1, 3]), together)
+        merge_heads(steps, attended)
     steps.lift()
+
+
+def split_heads(steps: Expansion, x: str, count: int) -> str:
+    """Reshape (N, T, heads · D) to (N, heads, T, D)."""
+    return steps.node("Transpose", steps.node("Reshape", x, steps.integers([0, 0, count, -1])), perm=HEADS_FIRST)
+
+
+def merge_heads(steps: Expansion, x: str) -> str:
+    """Reshape (N, heads, T, D) to (N, T, heads · D)."""
+    return steps.node("Reshape", steps.node("Transpose", x, perm=HEADS_FIRST), steps.integers([0, 0, -1]))
 
 
 def _mask(ctx: LiftContext, node: OperatorNode, shape: tuple[int, int]) -> NDArray[Any] | None:

@@ -11,6 +11,7 @@ import numpy as np
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.registry import rule
+from netspec.exchange.lift.rules.attention import HEADS_FIRST, merge_heads, split_heads
 from netspec.exchange.lift.rules.contrib import MICROSOFT
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -19,7 +20,6 @@ MASKED = -10000.0
 """Default value that is added to the score of a masked key."""
 MASKED_LATER = -1e9
 """Value that is added to the score of a key after the query, in causal attention."""
-HEADS_FIRST = (0, 2, 1, 3)
 
 
 @rule("Attention", domain=MICROSOFT, uses_all_results=True)
@@ -66,7 +66,7 @@ def multi_head_attention(ctx: LiftContext, node: OperatorNode) -> None:
     if ctx.tensors.rank(packed) == 5:
         parts = ctx.tensors.shape(packed)[3]
         split = [steps.node("Gather", packed, steps.integers(part), axis=3) for part in range(parts)]
-        heads = [steps.node("Transpose", tensor, perm=list(HEADS_FIRST)) for tensor in split]
+        heads = [steps.node("Transpose", tensor, perm=HEADS_FIRST) for tensor in split]
         heads = [split_heads(steps, name, count) for name in tensors[:-1]] + heads
         features, length = ctx.tensors.shape(packed)[4], ctx.tensors.shape(packed)[1]
     else:
@@ -106,12 +106,6 @@ def need_no_state(ctx: LiftContext, node: OperatorNode, past: tuple[int, ...]) -
         raise UnsupportedFeature("cached keys and values, or attention scores as an output")
 
 
-def split_heads(steps: Expansion, x: str, count: int) -> str:
-    """Reshape (N, T, heads · D) to (N, heads, T, D)."""
-    apart = steps.integers([0, 0, count, -1])
-    return steps.node("Transpose", steps.node("Reshape", x, apart), perm=list(HEADS_FIRST))
-
-
 def _mask(ctx: LiftContext, steps: Expansion, node: OperatorNode, mask: str, sizes: tuple[int, int]) -> str:
     """Values to add to the scores, (N, 1, 1, S) or (N, 1, T, S): 0, or a large negative number for masked keys.
 
@@ -124,8 +118,7 @@ def _mask(ctx: LiftContext, steps: Expansion, node: OperatorNode, mask: str, siz
     if rank == 1:
         if ctx.tensors.shape(mask) != (samples,):
             raise UnsupportedFeature("a mask of start and end positions")
-        kind = str(ctx.tensors.dtype(mask) if ctx.tensors.is_computed(mask) else ctx.tensors.constants[mask].dtype)
-        positions = steps.constant(np.arange(sizes[1], dtype=kind)[None])
+        positions = steps.constant(np.arange(sizes[1], dtype=ctx.tensors.element(mask))[None])
         ends = steps.node("Unsqueeze", mask, steps.integers([1]), axes=[1])
         is_kept = steps.node("Cast", steps.node("Less", positions, ends), to=1)
     elif rank in (2, 3):
@@ -150,5 +143,4 @@ def _attend_heads(
         later = np.triu(np.full((rows, columns), MASKED_LATER, "float32"), 1 + columns - rows)
         scores = steps.node("Add", scores, steps.constant(later))
     attended = steps.node("MatMul", steps.node("Softmax", scores, axis=-1), value)
-    together = steps.integers([0, 0, -1])
-    steps.node("Reshape", steps.node("Transpose", attended, perm=list(HEADS_FIRST)), together)
+    merge_heads(steps, attended)

@@ -299,12 +299,7 @@ def _floats(ctx: LiftContext, steps: Expansion, x: str, scale: str, zero: str) -
 
 def _zero(ctx: LiftContext, steps: Expansion, node: OperatorNode, name: str) -> str:
     """The zero point of a result; by default a zero of the first operand's type."""
-    kind = (
-        ctx.tensors.dtype(node.inputs[0])
-        if ctx.tensors.is_computed(node.inputs[0])
-        else ctx.tensors.constants[node.inputs[0]].dtype
-    )
-    return name or steps.constant(np.zeros((), str(kind)))
+    return name or steps.constant(np.zeros((), ctx.tensors.element(node.inputs[0])))
 
 
 def _quantized(ctx: LiftContext, steps: Expansion, x: str, node: OperatorNode, at: int) -> str:

@@ -102,12 +102,7 @@ def _quantized_type(ctx: LiftContext, node: OperatorNode) -> str:
     zero_point, code = node.operand(2), node.attributes.get("output_dtype", 0)
     if zero_point:
         input_types = {model_input.name: model_input.dtype for model_input in ctx.model.inputs}
-        type_name = str(
-            ctx.tensors.constants[zero_point].dtype
-            if zero_point in ctx.tensors.constants
-            else ctx.tensors.dtype(zero_point)
-        )
-        type_name = input_types.get(zero_point, type_name)
+        type_name = input_types.get(zero_point) or ctx.tensors.element(zero_point)
     else:
         try:
             type_name = OF_CODES.get(code) or (element_type(code) if code else "uint8")
@@ -143,8 +138,8 @@ def matmul_integer(ctx: LiftContext, node: OperatorNode) -> None:
     if zero and zero not in ctx.tensors.constants:
         sources.append(_one_zero(ctx, node, zero))
     else:
-        arrays["zero_point"] = _alone(_zero(ctx, zero, _type(ctx, x)), "zero point")
-    _per_channel(fields, arrays, "kernel_zero_point", _zero(ctx, of_kernel, _type(ctx, other)))
+        arrays["zero_point"] = _alone(_zero(ctx, zero, ctx.tensors.element(x)), "zero point")
+    _per_channel(fields, arrays, "kernel_zero_point", _zero(ctx, of_kernel, ctx.tensors.element(other)))
     ctx.layers.add(node, node.op_type, sources, fields, arrays)
 
 
@@ -178,7 +173,7 @@ def conv_integer(ctx: LiftContext, node: OperatorNode) -> None:
     fields, arrays = _kernel(ctx, node, x, kernel), {"kernel": kernel}
     _per_channel(fields, arrays, "kernel_zero_point", _zero(ctx, node.operand(3), str(kernel.dtype)))
     if not zero or zero in ctx.tensors.constants:
-        arrays["zero_point"] = _alone(_zero(ctx, zero, _type(ctx, x)), "zero point")
+        arrays["zero_point"] = _alone(_zero(ctx, zero, ctx.tensors.element(x)), "zero point")
         ctx.reshaping.add_per_sample(node, node.op_type, [x], fields, arrays)
         return
     sources = [ctx.reshaping.samples_first(x), _one_zero(ctx, node, zero)]
@@ -264,7 +259,3 @@ def _one_zero(ctx: LiftContext, node: OperatorNode, name: str) -> str:
     if ctx.tensors.rank(name):
         raise UnsupportedFeature(f"computed zero points of shape {list(ctx.tensors.shape(name))}")
     return name
-
-
-def _type(ctx: LiftContext, name: str) -> str:
-    return str(ctx.tensors.constants[name].dtype if name in ctx.tensors.constants else ctx.tensors.dtype(name))

@@ -131,12 +131,7 @@ def bit_cast(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("CastLike")
 def cast_like(ctx: LiftContext, node: OperatorNode) -> None:
     """Import as a Cast to the element type of the second operand."""
-    like = node.inputs[1]
-    _cast(
-        ctx,
-        node,
-        str(ctx.tensors.dtype(like)) if ctx.tensors.is_computed(like) else str(ctx.tensors.constants[like].dtype),
-    )
+    _cast(ctx, node, ctx.tensors.element(node.inputs[1]))
 
 
 def _cast(ctx: LiftContext, node: OperatorNode, target: str) -> None:

@@ -163,7 +163,7 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
             new = way.step(way.element(at), last)
             outputs_by_step[at] = new[0]
             if lengths:
-                bound = steps.constant(np.asarray(at, str(_integer_type(ctx, lengths))))
+                bound = steps.constant(np.asarray(at, ctx.tensors.element(lengths)))
                 active = steps.node("Cast", steps.node("Greater", lengths, bound), to=1)
                 active = steps.node("Unsqueeze", active, steps.integers([1]), axes=[1])
                 gone = steps.node("Sub", steps.number(1.0), active)
@@ -185,7 +185,3 @@ def picked(steps: Expansion, tensor: str, at: int, axis: int) -> str:
 
 def _raised(steps: Expansion, tensor: str, axes: list[int]) -> str:
     return steps.node("Unsqueeze", tensor, steps.integers(axes), axes=axes)
-
-
-def _integer_type(ctx: LiftContext, tensor: str) -> Any:
-    return ctx.tensors.dtype(tensor) if ctx.tensors.is_computed(tensor) else ctx.tensors.constants[tensor].dtype
