@@ -67,6 +67,12 @@ def test_the_timed_program_of_a_net_file(netspec, work):
     assert netspec("time", "net.yaml", "--steps", "1", "--json").json["purpose"] == "predict"
 
 
+def test_predictions_of_a_training_that_accumulates_gradients_are_timed(netspec, work):
+    words = ("train.yaml", "train.accumulate=2", "--steps", "1", "--json")
+    assert netspec.ok("time", *words, "--inference").json["batches"] == 1
+    assert netspec.ok("time", *words).json["batches"] == 2
+
+
 def test_integers_stay_within_their_domains(netspec, work):
     # Three words: any other index would be outside of the table, and the step would fail.
     (work / "net.yaml").write_text(
