@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from netspec.backends.device_registry import DEVICES, open_device
@@ -12,6 +12,7 @@ from netspec.distributed import world
 from netspec.distributed.communicators import nccl
 from netspec.distributed.launcher.mpi_discovery import Mpiexec, describe_mpi
 from netspec.errors import InputError
+from netspec.tools.plain_data import PlainData
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class DeviceInfo:
 
 
 @dataclass(frozen=True)
-class MpiInfo:
+class MpiInfo(PlainData):
     """The MPI that starts and connects workers."""
 
     mpi4py: str | None
@@ -58,10 +59,6 @@ class MpiInfo:
     """Reasons why `mpi4py` or `mpiexec` cannot be used, by these names; empty if several workers can be started."""
     job: dict[str, Any] | None
     """Workers and hosts of the job that this process belongs to, if it has several."""
-
-    def as_json(self) -> dict[str, Any]:
-        """MPI's facts as plain data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ initial level: before, low rates change nothing, and a slope is the noise of sin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from math import isfinite, log10, nan, sqrt
 from pathlib import Path
@@ -27,6 +27,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant
+from netspec.tools.plain_data import PlainData
 from netspec.tools.short_training import load_short_training, opened_training
 from netspec.training.plotting.chart_drawing import write_charts
 from netspec.training.plotting.charts import AxisScale, Chart, Curve
@@ -51,7 +52,7 @@ SCHEDULE_STEPS = 1000
 
 
 @dataclass(frozen=True)
-class LearningRateTest:
+class LearningRateTest(PlainData):
     """The losses of a learning rate range test, and the rates that they suggest."""
 
     learning_rates: tuple[float, ...]
@@ -74,10 +75,6 @@ class LearningRateTest:
     field: str | None
     """Field of the training file that sets the rate, such as `solver.learning_rate.initial`."""
     batch_size: int
-
-    def as_json(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        return asdict(self)
 
     def charts(self) -> list[Chart]:
         """Return a chart of the losses over the learning rate, with a line at the suggested rate."""

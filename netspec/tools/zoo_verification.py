@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Literal
 
 from netspec.compile import Compiler, ProgramKind
 from netspec.compile.layer_costs import layer_costs
@@ -23,6 +23,7 @@ from netspec.tools.comparing.diff import compare_models
 from netspec.tools.exporting.export import export_model
 from netspec.tools.inference.predict import test
 from netspec.tools.model_inputs import open_any
+from netspec.tools.plain_data import PlainData
 from netspec.tools.specs import load_train
 from netspec.tools.zoo import ZooModel
 from netspec.training.evaluation import Evaluation
@@ -34,7 +35,7 @@ TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class ZooCheck:
+class ZooCheck(PlainData):
     """One fact about a model, and whether it is true."""
 
     model: str
@@ -42,10 +43,6 @@ class ZooCheck:
     status: Literal["passed", "failed", "skipped"]
     detail: str = ""
     """What was found, or why it was not checked."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The check as plain data."""
-        return asdict(self)
 
 
 class _Skipped(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
@@ -16,6 +16,7 @@ from netspec.errors import InputError, counted, listing
 from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.bounds import require_at_least
+from netspec.tools.plain_data import PlainData
 from netspec.tools.short_training import load_short_training, opened_training
 from netspec.training.diagnostics.overfitting import OverfitHistory, limit_to_first, train_until_learned
 
@@ -28,7 +29,7 @@ STALLED = 0.9
 
 
 @dataclass(frozen=True)
-class Overfit:
+class Overfit(PlainData):
     """The losses of a training on a few samples."""
 
     name: str
@@ -40,10 +41,6 @@ class Overfit:
     learned: bool
     causes: tuple[str, ...] = ()
     """Likely reasons why the samples are not learned."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        return asdict(self)
 
 
 def overfit(

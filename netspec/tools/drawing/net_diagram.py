@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Literal
+from typing import Literal
 
 from netspec.schema.specs.links import Links, resolve_names
 from netspec.schema.specs.net import NetSpec
+from netspec.tools.plain_data import PlainData
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class DiagramBox:
 
 
 @dataclass(frozen=True)
-class NetDiagram:
+class NetDiagram(PlainData):
     """A net as a directed graph without cycles."""
 
     name: str
@@ -45,10 +46,6 @@ class NetDiagram:
     """Names of the two boxes of each arrow."""
     timed: str = field(default="", kw_only=True)
     """Subject of `seconds`: `training step of 64 samples on cpu`; empty without times."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the diagram as plain data."""
-        return asdict(self)
 
 
 def net_diagram(net: NetSpec, *, expand: bool = False) -> NetDiagram:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from netspec.backends.cuda.gpus import Gpu
 from netspec.backends.device_registry import PlannedGpu
@@ -14,6 +13,7 @@ from netspec.graph.fused import inner_traits
 from netspec.graph.kernel import bytes_moved, multiply_precision
 from netspec.graph.types import DType, Precision
 from netspec.graph.value import Node
+from netspec.tools.plain_data import PlainData
 from netspec.tools.planning.batch_limit import BatchLimit
 
 
@@ -33,7 +33,7 @@ class LeastTime:
 
 
 @dataclass(frozen=True)
-class GpuCosts:
+class GpuCosts(PlainData):
     """A net on a GPU."""
 
     name: str
@@ -45,10 +45,6 @@ class GpuCosts:
     """Largest number of samples that fits without recomputation; None if not even one does."""
     least: dict[str, LeastTime]
     """Minimum times, by program."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The costs as plain data."""
-        return asdict(self)
 
 
 def gpu_costs(device: PlannedGpu, plans: Mapping[str, ExecutionPlan], states: int, limit: BatchLimit) -> GpuCosts:

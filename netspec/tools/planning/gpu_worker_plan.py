@@ -8,8 +8,7 @@ CPU does not overlap and adds the copies from the GPU and back.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from netspec.backends.cuda.gpus import GPUS, Gpu
 from netspec.distributed.communication_plan import strategy_messages
@@ -24,6 +23,7 @@ from netspec.graph.ops.send_recv import Send
 from netspec.graph.value import Node
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
+from netspec.tools.plain_data import PlainData
 from netspec.tools.planning.gpu_plan import bounded
 from netspec.tools.planning.worker_plan import CompiledWorker, compile_distinct_workers
 
@@ -32,7 +32,7 @@ OF_A_HOST = 8
 
 
 @dataclass(frozen=True)
-class GpuWorkers:
+class GpuWorkers(PlainData):
     """A step of all of them."""
 
     name: str
@@ -65,10 +65,6 @@ class GpuWorkers:
     def title(self) -> str:
         """The full name of the GPU."""
         return GPUS[self.name].title
-
-    def as_json(self) -> dict[str, Any]:
-        """The plan as plain data."""
-        return asdict(self)
 
 
 def gpu_workers(spec: NetSpec | TrainSpec, name: str, workers: int, per_host: int, batch_size: int) -> GpuWorkers:
