@@ -1,16 +1,36 @@
-"""Run the script of an exported model in this process: starting Python and ONNX Runtime takes longer than most."""
+"""Train and export nets, and run the script of an exported model in this process.
+
+Starting Python and ONNX Runtime takes longer than most scripts.
+"""
 
 from __future__ import annotations
 
 import io
 import runpy
+import shutil
 import signal
 import sys
 from contextlib import chdir
 from pathlib import Path
 from unittest.mock import patch
 
-from tests.cli.conftest import Outcome
+from tests.cli.conftest import Netspec, Outcome
+
+
+def train_spec(netspec: Netspec, text: str, *words: str, **values: str) -> None:
+    """Train in `run`, with values in place of names in capitals; `words` are further arguments."""
+    for name, value in values.items():
+        text = text.replace(name, value)
+    Path("train.yaml").write_text(text)
+    shutil.rmtree("run", ignore_errors=True)
+    netspec.ok("train", "train.yaml", "--run-dir", "run", *words)
+
+
+def script_lines(*arguments: str) -> list[str]:
+    """Return the lines that a script prints, which must succeed."""
+    done = run_script(*arguments)
+    assert done.status == 0, done.err
+    return done.out.splitlines()
 
 
 def run_script(*arguments: str, folder: str = ".", path: str = "deployed/run.py", content: bytes = b"") -> Outcome:

@@ -15,7 +15,7 @@ from PIL import Image
 from netspec.tools.exporting.model_script import _identifier
 from netspec.tools.inference.predict import predict
 from tests.cli.conftest import Netspec
-from tests.cli.exported_scripts import run_script
+from tests.cli.exported_scripts import script_lines, train_spec
 
 PHOTOS = """
 netspec: 1
@@ -68,11 +68,7 @@ def photos(work: Path) -> list[str]:
 
 def deployed(netspec: Netspec, settings: dict[str, str]) -> None:
     """Train, and export to the folder `deployed`."""
-    text = PHOTOS
-    for name, value in settings.items():
-        text = text.replace(name, value)
-    Path("train.yaml").write_text(text)
-    netspec.ok("train", "train.yaml", "--run-dir", "run")
+    train_spec(netspec, PHOTOS, **settings)
     netspec.ok("export", "run", "--output", "deployed")
 
 
@@ -84,12 +80,6 @@ def test_the_resizing_of_the_source_is_listed(netspec: Netspec, photos: list[str
         assert [line.partition(",")[0].strip() for line in note] == ["`image`: Resizing", "`image`: Rescaling"]
         assert "height 6, width 8" in note[0]
         Path("copy.h5").replace("run/best.h5")
-
-
-def lines_of_script(*arguments: str) -> list[str]:
-    result = run_script(*arguments)
-    assert result.status == 0, result.err
-    return result.out.splitlines()
 
 
 def assert_predicted(lines: list[str], paths: list[str]) -> None:
@@ -110,7 +100,7 @@ def test_variables_of_outputs_shadow_nothing_in_the_script(name):
 
 def test_the_script_prints_the_answers_of_predict(netspec, photos):
     deployed(netspec, {**CLASSES, **SIZE})
-    lines = lines_of_script(*photos)
+    lines = script_lines(*photos)
     assert_predicted(lines, photos)
     assert len({line.split(": ")[1].split()[0] for line in lines}) == 2
 
@@ -172,7 +162,7 @@ def test_the_program_in_the_card_of_a_table_has_names_and_zeros(netspec, work):
 @pytest.mark.parametrize("steps", [SIZE, RESIZING])
 def test_the_script_resizes_as_the_data_does(netspec, photos, kind, steps):
     deployed(netspec, {**kind, **steps})
-    assert_predicted(lines_of_script(*photos), photos)
+    assert_predicted(script_lines(*photos), photos)
 
 
 def test_a_net_without_images_reads_arrays(netspec, trained):
@@ -184,7 +174,7 @@ def test_a_net_without_images_reads_arrays(netspec, trained):
         f"{row}: {name} {probability:.1%}"
         for row, name, probability in zip(answers["row"], answers["class"], answers["probability"], strict=True)
     ]
-    assert lines_of_script("in.npz") == expected
+    assert script_lines("in.npz") == expected
 
 
 def test_files_of_others_are_not_replaced(netspec, trained):

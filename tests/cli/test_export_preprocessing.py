@@ -17,7 +17,7 @@ from netspec.tools.inference.predict import predict
 from netspec.tools.model_inputs import load
 from netspec.training.inference.predict_files import input_arrays
 from tests.cli.conftest import Netspec, Outcome
-from tests.cli.exported_scripts import run_script
+from tests.cli.exported_scripts import run_script, train_spec
 
 IMAGES = """
 netspec: 1
@@ -57,9 +57,7 @@ def pixels(current_folder: Path) -> NDArray[np.uint8]:
 
 
 def train(netspec: Netspec, units: int = 2, loss: str = SOFTMAX, steps: str = STEPS) -> None:
-    text = IMAGES.replace("UNITS", str(units)).replace("LOSS", loss).replace("STEPS", steps)
-    Path("train.yaml").write_text(text)
-    netspec.ok("train", "train.yaml", "--run-dir", "run")
+    train_spec(netspec, IMAGES, UNITS=str(units), LOSS=loss, STEPS=steps)
 
 
 def export(netspec: Netspec, *words: str) -> Outcome:

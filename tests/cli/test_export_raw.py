@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -23,16 +22,14 @@ from PIL import Image
 from netspec.tools.exporting.deployed_model import deployed_model
 from netspec.tools.inference.predict import predict, spec_and_model
 from tests.cli.conftest import Netspec, Outcome
-from tests.cli.exported_scripts import run_script
+from tests.cli.exported_scripts import run_script, script_lines, train_spec
 
 STEP = 0.002
 """Largest difference of a probability that pixels which differ by 1 of 255 may cause in these nets."""
 
 
 def trained(netspec: Netspec, text: str) -> None:
-    Path("train.yaml").write_text(text)
-    shutil.rmtree("run", ignore_errors=True)
-    netspec.ok("train", "train.yaml", "--run-dir", "run", "--device", "reference")
+    train_spec(netspec, text, "--device", "reference")
 
 
 def exported(netspec: Netspec, path: str = "deployed", *words: str) -> Outcome:
@@ -43,15 +40,9 @@ def session(path: str = "deployed/model.onnx") -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-def script(*arguments: str) -> list[str]:
-    done = run_script(*arguments)
-    assert done.status == 0, done.err
-    return done.out.splitlines()
-
-
 def script_json(*arguments: str) -> list[Any]:
     """Return the objects that the script prints with `--json`."""
-    return [json.loads(line) for line in script(*arguments, "--json")]
+    return [json.loads(line) for line in script_lines(*arguments, "--json")]
 
 
 def script_error(*arguments: str, status: int = 1) -> str:
@@ -66,9 +57,9 @@ def test_the_script_takes_folders_and_prints_its_usage(netspec, photos):
     trained(netspec, PHOTOS.replace("STEPS", STEPS["bilinear"]))
     exported(netspec, "deployed", "--opset", "17")
     Path("photos/notes.md").write_text("notes")
-    assert script("photos") == script(*photos)
-    assert script(photos[0], "photos/red")[0] == script(photos[0])[0]
-    assert script("-h") == script("photos", "--help") == ["usage: python run.py [--json] IMAGE..."]
+    assert script_lines("photos") == script_lines(*photos)
+    assert script_lines(photos[0], "photos/red")[0] == script_lines(photos[0])[0]
+    assert script_lines("-h") == script_lines("photos", "--help") == ["usage: python run.py [--json] IMAGE..."]
     Path("empty").mkdir()
     expected = "error: empty: no images (.bmp, .gif, .jpeg, .jpg, .png, .tif, .tiff, .webp)"
     assert script_error("photos", "empty", status=2) == expected
@@ -163,7 +154,7 @@ def test_with_an_older_opset_images_are_resized_outside(netspec, photos):
     assert "the model does not contain the preprocessing: `image`: Resizing" in result.err
     assert "image [N, 3, 12, 16] → scores [N, 2]" in result.out
     exported(netspec, "deployed", "--opset", "17")  # a folder contains the rest
-    assert script(*photos) == class_lines("file", photos)
+    assert script_lines(*photos) == class_lines("file", photos)
 
 
 def test_a_fixed_batch_of_photos(netspec, photos):
@@ -253,7 +244,7 @@ def test_a_table_with_dates_and_texts(netspec, rows):
     result = exported(netspec)
     assert "in the model: 7 columns, softmax" in result.out
     assert "`review`: tokens of texts" in result.err
-    assert script("rows.csv") == class_lines("row", "rows.csv")
+    assert script_lines("rows.csv") == class_lines("row", "rows.csv")
     predicted = netspec("predict", "run", "--input", "rows.csv", "--json").lines
     answers = script_json("rows.csv")
     assert [(answer["row"], answer["class"]) for answer in answers] == [(row["row"], row["class"]) for row in predicted]
@@ -322,7 +313,7 @@ def test_the_script_reads_tables_as_the_data_is_read(netspec, current_folder, fi
     exported(netspec)
     expected = class_lines("row", "rows.csv")
     assert len(expected) == 15 if "8," in changes else 16
-    assert script("rows.csv") == expected
+    assert script_lines("rows.csv") == expected
 
 
 NOTED = """
@@ -426,7 +417,7 @@ def test_the_script_reads_missing_texts(netspec, rows, missing):
         return
     expected = class_lines("row", "lost.csv")
     assert len(expected) == (37 if missing == "drop" else 40)
-    assert script("lost.csv") == expected
+    assert script_lines("lost.csv") == expected
 
 
 def test_the_script_refuses_unknown_categories(netspec, current_folder):
@@ -479,7 +470,7 @@ def test_categories_without_training_rows_have_no_random_effect(netspec, current
     assert (rows[:3] == rows[0]).all()
     assert (rows[3:6] == rows[3]).all()
     assert (rows[3] != rows[0]).all()
-    assert script("new.csv") == class_lines("row", "new.csv")
+    assert script_lines("new.csv") == class_lines("row", "new.csv")
 
 
 def test_the_script_notes_what_the_training_did_not_learn(netspec, rows):
@@ -515,7 +506,7 @@ def test_the_script_reads_numbers_in_their_notation(netspec, current_folder):
     text = NOTED.replace("FIELDS", NOTATION).replace("length: numeric", "length: {type: numeric, unit: kg}")
     trained(netspec, text)
     exported(netspec)
-    assert script("rows.csv") == class_lines("row", "rows.csv")
+    assert script_lines("rows.csv") == class_lines("row", "rows.csv")
     for cell in ("1.5 kg", "kg 1 kg", "17", "1_7 kg", "inf kg", "1e39 kg", "1.2345 kg"):
         Path("bad.csv").write_text("\n".join(["length;color;kind", f"{cell};red;long", *rows]) + "\n")
         assert script_error("bad.csv") == f"error: bad.csv: row 1: cannot read length {cell!r}"
@@ -532,8 +523,8 @@ def test_the_script_reads_booleans_of_parquet_as_numbers(netspec, current_folder
     for true, false in (("true", "false"), ("True", "False"), ("1", "0")):
         cells = zip(lengths, [true if color else false for color in colors], strict=True)
         Path("rows.csv").write_text("\n".join(["length,color", *(f"{length},{color}" for length, color in cells)]))
-        assert script("rows.csv") == class_lines("row", "rows.parquet") == class_lines("row", "rows.csv")
-    assert script("rows.parquet") == class_lines("row", "rows.parquet")
+        assert script_lines("rows.csv") == class_lines("row", "rows.parquet") == class_lines("row", "rows.csv")
+    assert script_lines("rows.parquet") == class_lines("row", "rows.parquet")
     Path("bad.csv").write_text("length,color\n1,2\n")
     assert script_error("bad.csv") == "error: bad.csv: row 1: cannot read color '2'"
 
@@ -547,7 +538,7 @@ def test_tables_of_another_format_than_the_training_data(netspec, current_folder
     trained(netspec, NOTED.replace("FIELDS", NOTATION))
     exported(netspec)
     expected = class_lines("row", "rows.csv")
-    assert class_lines("row", "new.parquet") == expected == script("new.parquet")
+    assert class_lines("row", "new.parquet") == expected == script_lines("new.parquet")
     sizes = {"length": [1.0, 2.0], "color": [1.5, 2.5], "kind": ["long", "short"]}
     pq.write_table(pa.table(sizes), "sizes.parquet")
     message = "sizes.parquet: row 1: '1.5' is not a category of color"
@@ -690,7 +681,7 @@ def test_the_script_computes_tokens_of_texts(netspec, texts, tokenizer, padding)
     result = exported(netspec)
     assert "deployed/vocabulary.json" in json.dumps(netspec("export", "run", "--output", "deployed", "--json").json)
     assert "`text`: tokens of texts" in result.err
-    assert script(*texts) == class_lines("file", texts)
+    assert script_lines(*texts) == class_lines("file", texts)
     assert len({line.split(": ")[1].split()[0] for line in class_lines("file", texts)}) == 2
     Path("new.txt").write_text("☃ ☂")
     Path("empty.txt").write_text("")
@@ -705,7 +696,7 @@ def test_the_script_reads_lines_of_texts(netspec, texts):
     text = DOCUMENTS.replace("SOURCE", source).replace("TOKENIZER", WORDS.replace(", unknown: true", ""))
     trained(netspec, text.replace("PADDING", "").replace("SIZE", "300"))
     exported(netspec)
-    numbered = [line.split(": ", 1)[1] for line in script("good.txt")]
+    numbered = [line.split(": ", 1)[1] for line in script_lines("good.txt")]
     assert numbered == [line.split(": ", 1)[1] for line in class_lines("row", "good.txt")]
     Path("other.txt").write_text("nobody knows")
     assert script_error("other.txt") == "error: other.txt: 'nobody' is not in the vocabulary"
@@ -716,7 +707,7 @@ def test_the_script_reads_lines_of_texts(netspec, texts):
     assert [line.split(": ", 1)[1] for line in piped.out.splitlines()] == numbered
     readme = Path("deployed/README.md").read_text(encoding="utf-8")
     assert "values in place of zeros (`tokens_of_text` in `run.py` returns the tokens of a text):" in readme
-    lines = [line.split(": ", 1)[1] for path in ("texts/bad", "texts/good") for line in script(path)]
+    lines = [line.split(": ", 1)[1] for path in ("texts/bad", "texts/good") for line in script_lines(path)]
     assert len(lines) == len(class_lines("row", "texts"))
 
 
@@ -764,7 +755,7 @@ def test_a_forecast_takes_rows_and_gives_values_in_their_unit(netspec, current_f
     assert "day [N, 6], price [N, 6], sold [N, 6] → prediction [N, 2]" in result.out
     assert "in the model: 3 columns, predictions converted back to the unit of the target" in result.out
     answers = predict("run", "sales.csv").answers
-    found = [re.split(": | ", line) for line in script("sales.csv")]
+    found = [re.split(": | ", line) for line in script_lines("sales.csv")]
     assert [int(row[0]) for row in found] == answers["row"]
     values = np.array([row[1:] for row in found], np.float64)
     expected = np.stack([answers["prediction_0"], answers["prediction_1"]], axis=1)
@@ -811,7 +802,7 @@ def test_the_script_reads_times_and_dates_of_parquet_files(netspec, current_fold
     columns = {name: days[:9], "price": [9.0] * 9, "sold": [100.0 + index for index in range(9)]}
     pq.write_table(pa.table(columns), "new.parquet")
     answers = predict("run", "new.parquet").answers
-    lines = [re.split(": | ", line) for line in script("new.parquet")]
+    lines = [re.split(": | ", line) for line in script_lines("new.parquet")]
     assert [int(row[0]) for row in lines] == answers["row"]
     np.testing.assert_allclose([float(row[1]) for row in lines], answers["prediction"], rtol=1e-5)
     Path("new.csv").write_text("\n".join([head, *rows[:6], "Monday,9,100"]) + "\n")
@@ -836,7 +827,7 @@ def test_windows_of_the_script_have_no_gaps(netspec, current_folder, group):
     trained(netspec, text.replace("GROUP", group))
     exported(netspec)
     answers = predict("run", "sales.csv").answers
-    found = [re.split(": | ", line) for line in script("sales.csv")]
+    found = [re.split(": | ", line) for line in script_lines("sales.csv")]
     assert [int(row[0]) for row in found] == answers["row"]
     assert answers["row"][5:7] == [11, 18]  # row 12 is left out
     np.testing.assert_allclose([float(row[1]) for row in found], answers["prediction"], rtol=1e-5)

@@ -15,7 +15,7 @@ import pytest
 
 from netspec.tools.inference.predict import predict
 from tests.cli.conftest import Netspec
-from tests.cli.exported_scripts import run_script
+from tests.cli.exported_scripts import run_script, train_spec
 
 TONES = """
 netspec: 1
@@ -71,10 +71,8 @@ def exported(netspec: Netspec, settings: str, channels_read: int = 1) -> str:
     for index in range(4):
         write_sound(Path(f"sounds/low/{index}.wav"), 300 + index, channels=channels)
         write_sound(Path(f"sounds/high/{index}.wav"), 2000 + index, channels=channels)
-    Path("train.yaml").write_text(TONES.replace("SETTINGS", settings).replace("CHANNELS", str(channels_read)))
-    result = netspec.ok("train", "train.yaml", "--run-dir", "run")
-    result = netspec.ok("export", "run", "--output", "deployed")
-    return result.out
+    train_spec(netspec, TONES, SETTINGS=settings, CHANNELS=str(channels_read))
+    return netspec.ok("export", "run", "--output", "deployed").out
 
 
 def test_the_script_answers_like_predict(netspec: Netspec, work: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from netspec.tools.inference import generate as generating
 from netspec.tools.inference.predict import predict
 from tests.cli.conftest import Netspec
-from tests.cli.exported_scripts import run_script
+from tests.cli.exported_scripts import run_script, train_spec
 
 pytestmark = pytest.mark.filterwarnings("ignore:the prompt has")
 
@@ -89,10 +89,7 @@ train: {max_steps: 60}
 
 def train(netspec: Netspec, text: str, **values: str) -> None:
     """Train with values in place of names in capitals."""
-    for name, value in values.items():
-        text = text.replace(name, value)
-    Path("train.yaml").write_text(text)
-    netspec.ok("train", "train.yaml", "--run-dir", "run", "--device", "reference")
+    train_spec(netspec, text, "--device", "reference", **values)
 
 
 def export(netspec: Netspec, *options: str) -> str:
