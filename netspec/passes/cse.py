@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
-from typing import ClassVar
+from functools import cache
+from typing import Any, ClassVar
 
 from netspec.graph.graph import Graph, rebuild
 from netspec.graph.value import Node, Value
@@ -31,13 +32,19 @@ class CommonSubexpressions(Pass):
         return graph.rewrite(merge)
 
 
-def exact_key(attribute: object) -> Hashable:
+def exact_key(attribute: Hashable) -> Hashable:
     """A key that is equal only for bit-identical attributes: 0.0 and -0.0 differ, NaN equals itself."""
     if isinstance(attribute, float):
         return attribute.hex()
     if isinstance(attribute, tuple):
         return tuple(map(exact_key, attribute))
-    if is_dataclass(attribute):
-        return (type(attribute), *(exact_key(getattr(attribute, field.name)) for field in fields(attribute)))
-    assert isinstance(attribute, Hashable), "attributes of ops are hashable"
-    return attribute
+    names = _field_names(type(attribute))
+    if names is None:
+        return attribute
+    return (type(attribute), *[exact_key(getattr(attribute, name)) for name in names])
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...] | None:
+    """Names of the fields of a dataclass; None for other types."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
