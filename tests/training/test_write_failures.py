@@ -38,12 +38,12 @@ class FailingDisk:
             monkeypatch.setattr(Path, method, self._failing(getattr(Path, method)))
 
     def _failing(self, write: Callable[..., int]) -> Callable[..., int]:
-        def fail(path: Path, content: Any, **options: Any) -> int:
+        def fail(path: Path, data: Any, **options: Any) -> int:
             if self._name in path.name:
                 self._left -= 1
             if self._left > 0:
-                return write(path, content, **options)
-            write(path, content[: len(content) // 2], **options)
+                return write(path, data, **options)
+            write(path, data[: len(data) // 2], **options)
             raise self._error
 
         return fail
