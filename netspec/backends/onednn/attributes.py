@@ -1,4 +1,4 @@
-"""`Attributes` of a primitive: post-ops, owner of scratch memory, precision of products."""
+"""`Attributes` of a primitive: post-ops, and the owner of scratch memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from netspec.backends.onednn.constants import AlgKind, FpMath
+from netspec.backends.onednn.constants import AlgKind
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.native import OneDnnEngine, OneDnnObject, Pointer
 
@@ -16,18 +16,10 @@ SCRATCHPAD_USER = 1
 
 @dataclass(frozen=True)
 class EltwisePostOp:
-    """y := f(y), where f is an elementwise algorithm with its parameters α and β."""
+    """y := f(y), where f is an elementwise algorithm with its parameter α."""
 
     algorithm: AlgKind
     alpha: float = 0.0
-    beta: float = 0.0
-
-
-@dataclass(frozen=True)
-class SumPostOp:
-    """y := y + scale · (what the destination held before)."""
-
-    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -46,20 +38,19 @@ class PReluPostOp:
     """
 
 
-PostOp: TypeAlias = EltwisePostOp | SumPostOp | BinaryPostOp | PReluPostOp
+PostOp: TypeAlias = EltwisePostOp | BinaryPostOp | PReluPostOp
 
 
 class Attributes(OneDnnObject):
     """Immutable. Scratch memory always belongs to the caller: a planned buffer, given as `Arg.SCRATCHPAD`."""
 
-    def __init__(self, engine: OneDnnEngine, post_ops: Sequence[PostOp] = (), fpmath: FpMath = FpMath.STRICT) -> None:
+    def __init__(self, engine: OneDnnEngine, post_ops: Sequence[PostOp] = ()) -> None:
         """The post-ops run in order on each element of the destination before it is written."""
         pointer = Pointer()
         engine.call("primitive_attr_create", ctypes.byref(pointer))
         super().__init__(engine, "primitive_attr", pointer)
         self.post_ops = tuple(post_ops)
         engine.call("primitive_attr_set_scratchpad_mode", self, SCRATCHPAD_USER)
-        engine.call("primitive_attr_set_fpmath_mode", self, fpmath)
         if post_ops:
             engine.call("primitive_attr_set_post_ops", self, _PostOps(engine, post_ops))
 
@@ -77,10 +68,7 @@ class _PostOps(OneDnnObject):
     def _append(self, op: PostOp) -> None:
         match op:
             case EltwisePostOp():
-                self.engine.call("post_ops_append_eltwise", self, op.algorithm, float(op.alpha), float(op.beta))
-            case SumPostOp():
-                same_type, zero_point = 0, 0
-                self.engine.call("post_ops_append_sum", self, float(op.scale), zero_point, same_type)
+                self.engine.call("post_ops_append_eltwise", self, op.algorithm, float(op.alpha), 0.0)
             case BinaryPostOp():
                 self.engine.call("post_ops_append_binary", self, op.algorithm, op.desc)
             case PReluPostOp():

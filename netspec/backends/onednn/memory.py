@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from math import prod
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from netspec.backends.onednn.constants import DataType, FormatKind, Query, Tag
 from netspec.backends.onednn.native import OneDnnEngine, OneDnnObject, Pointer
@@ -18,21 +17,6 @@ DTYPES = {
     "uint8": DataType.U8,
 }
 """oneDNN's types by NumPy's names (bfloat16 is from the package ml_dtypes)."""
-
-
-class Array(Protocol):
-    """Array protocol: NumPy arrays satisfy it."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def strides(self) -> tuple[int, ...]: ...
-    @property
-    def itemsize(self) -> int: ...
-    @property
-    def dtype(self) -> Any: ...
-    @property
-    def __array_interface__(self) -> dict[str, Any]: ...
 
 
 class MemoryDesc(OneDnnObject):
@@ -65,13 +49,12 @@ class MemoryDesc(OneDnnObject):
         return cls.tagged(engine, shape, Tag.ANY, dtype)
 
     @classmethod
-    def of(cls, engine: OneDnnEngine, array: Array, dtype: DataType | None = None) -> Self:
+    def of(cls, engine: OneDnnEngine, array: Any) -> Self:
         """The layout that a NumPy array has. Raises `ValueError` for strides that are negative or within an element."""
         if any(stride < 0 or stride % array.itemsize for stride in array.strides):
             raise ValueError(f"an array with strides of {array.strides} bytes")
-        dtype = dtype or DTYPES[str(array.dtype)]
         strides = tuple(stride // array.itemsize for stride in array.strides)
-        return cls.strided(engine, tuple(array.shape), strides, dtype)
+        return cls.strided(engine, tuple(array.shape), strides, DTYPES[str(array.dtype)])
 
     @classmethod
     def copy_of(cls, engine: OneDnnEngine, borrowed: Pointer) -> Self:
@@ -84,18 +67,6 @@ class MemoryDesc(OneDnnObject):
         engine.call(f"memory_desc_{creation}", ctypes.byref(pointer), *arguments)
         return cls(engine, pointer)
 
-    def reshaped(self, shape: tuple[int, ...]) -> Self:
-        """Describe the memory with another shape; raises `OneDnnError` if the layout does not permit it."""
-        return self._make(self.engine, "reshape", self, len(shape), shape)
-
-    def permuted(self, axes: tuple[int, ...]) -> Self:
-        """Describe the memory with its axes in another order: axis `i` becomes axis `axes[i]`."""
-        return self._make(self.engine, "permute_axes", self, (ctypes.c_int * len(axes))(*axes))
-
-    def part(self, shape: tuple[int, ...], offsets: tuple[int, ...]) -> Self:
-        """A box of `shape` at `offsets` inside this memory, whose start is still this one's."""
-        return self._make(self.engine, "create_submemory", self, shape, offsets)
-
     @property
     def nbytes(self) -> int:
         """Bytes that memory of this layout takes, padding included; 0 for a layout that is not chosen yet."""
@@ -104,16 +75,12 @@ class MemoryDesc(OneDnnObject):
     @property
     def extent(self) -> int:
         """Bytes from the start of the memory to the end of the last element, which may be fewer than `nbytes`."""
-        offset = self._offset
-        if self.format_kind is not FormatKind.BLOCKED or (self.blocks and not offset):
+        if self.format_kind is not FormatKind.BLOCKED or self.blocks:
             return self.nbytes
         if 0 in self.shape:
             return 0
-        counts = list(self.padded_shape)
-        for axis, size in self.blocks:
-            counts[axis] //= size
-        last = offset + sum((n - 1) * stride for n, stride in zip(counts, self.strides, strict=True))
-        return self.dtype.itemsize * (last + prod(size for _, size in self.blocks))
+        last = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
+        return self.dtype.itemsize * (last + 1)
 
     @property
     def rank(self) -> int:
@@ -124,11 +91,6 @@ class MemoryDesc(OneDnnObject):
     def shape(self) -> tuple[int, ...]:
         """Sizes along the axes."""
         return self._numbers(Query.DIMS, self.rank)
-
-    @property
-    def padded_shape(self) -> tuple[int, ...]:
-        """Sizes as stored: rounded up to whole blocks, the rest filled with zeros."""
-        return self._numbers(Query.PADDED_DIMS, self.rank)
 
     @property
     def dtype(self) -> DataType:
@@ -151,18 +113,6 @@ class MemoryDesc(OneDnnObject):
         count = self._number(Query.INNER_BLOCKS)
         axes, sizes = self._numbers(Query.INNER_AXES, count), self._numbers(Query.INNER_SIZES, count)
         return tuple(zip(axes, sizes, strict=True))
-
-    @property
-    def plain(self) -> bool:
-        """A layout that strides alone describe: a NumPy array can view it."""
-        return self.format_kind is FormatKind.BLOCKED and not self.blocks
-
-    @property
-    def _offset(self) -> int:
-        """Elements between the start of the memory and the first one: of a part of another layout."""
-        result = ctypes.c_int64()
-        self.engine.call("memory_desc_query", self, Query.OFFSET, ctypes.byref(result))
-        return result.value
 
     def _number(self, query: Query) -> int:
         result = ctypes.c_int()
@@ -206,7 +156,7 @@ def same(engine: OneDnnEngine, left: Pointer, other: Pointer) -> bool:
 class Memory(OneDnnObject):
     """An array that primitives read and write: the memory of `array`, which it keeps alive, laid out as `desc` says."""
 
-    def __init__(self, desc: MemoryDesc, array: Array) -> None:
+    def __init__(self, desc: MemoryDesc, array: Any) -> None:
         """`array` has enough bytes; for a blocked layout its shape is irrelevant."""
         available = extent(array)
         if available < desc.extent:
@@ -218,13 +168,13 @@ class Memory(OneDnnObject):
         self.desc, self.array = desc, array
 
     @classmethod
-    def of(cls, engine: OneDnnEngine, array: Array, dtype: DataType | None = None) -> Self:
+    def of(cls, engine: OneDnnEngine, array: Any) -> Self:
         """A NumPy array in the layout it has."""
-        return cls(MemoryDesc.of(engine, array, dtype), array)
+        return cls(MemoryDesc.of(engine, array), array)
 
 
-def extent(array: Array) -> int:
+def extent(array: Any) -> int:
     """Bytes from the first element of an array to the end of its last."""
     if 0 in array.shape:
         return 0
-    return array.itemsize + sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True))
+    return int(array.itemsize + sum((n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)))

@@ -14,9 +14,6 @@ from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.onednn.primitive_descs import reorder
 from netspec.graph.op import Array
 
-LAYOUTS = ["plain", "channels_last", "any"]
-NUMPY = {DataType.F32: np.float32, DataType.BF16: np.uint16, DataType.S32: np.int32, DataType.U8: np.uint8}
-
 
 def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of (N, C, spatial…) stored as (N, spatial…, C)."""
@@ -42,9 +39,9 @@ def buffer(desc: MemoryDesc) -> Memory:
     return Memory(desc, np.full(desc.nbytes, 0xFF, np.uint8))
 
 
-def stored(memory: Memory, dtype: Any) -> Array:
-    """The elements in the order in which they lie in memory."""
-    return np.asarray(memory.array).reshape(-1).view(dtype)
+def stored(memory: Memory) -> Array:
+    """The bytes of a memory."""
+    return np.asarray(memory.array).reshape(-1).view(np.uint8)
 
 
 def copy(source: Memory, target: Memory) -> None:
@@ -59,10 +56,8 @@ def execute(desc: PrimitiveDesc, arguments: Mapping[Any, Memory]) -> None:
 
 
 def to_plain(memory: Memory) -> Array:
-    """A C-ordered NumPy array of what a memory holds; bfloat16 becomes float32."""
-    dtype = memory.desc.dtype
-    expected = DataType.F32 if dtype is DataType.BF16 else dtype
-    array = np.empty(memory.desc.shape, NUMPY[expected])
+    """A C-ordered NumPy array of the float32 elements that a memory holds."""
+    array = np.empty(memory.desc.shape, np.float32)
     copy(memory, Memory.of(memory.desc.engine, array))
     return array
 
@@ -89,14 +84,14 @@ class Run:
         thunk()
         after = self._bytes()
         for argument, memory in self.memories.items():
-            stored(memory, np.uint8)[:] = before[argument]
+            stored(memory)[:] = before[argument]
         thunk()
         again = self._bytes()
         for argument in set(self.memories) - {Arg.SCRATCHPAD}:
             assert np.array_equal(after[argument], again[argument]), "the second run differs from the first"
 
     def _bytes(self) -> dict[int, Array]:
-        return {argument: stored(memory, np.uint8).copy() for argument, memory in self.memories.items()}
+        return {argument: stored(memory).copy() for argument, memory in self.memories.items()}
 
     def __getitem__(self, argument: int) -> Array:
         return to_plain(self.memories[argument])

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from netspec.backends.onednn.constants import DataType, FormatKind, Tag
 from netspec.backends.onednn.memory import Memory, MemoryDesc, extent, row_major
-from netspec.backends.onednn.native import OneDnnError
 from tests.backends.onednn.harness import copy, uniform
 
 
@@ -27,11 +26,10 @@ def test_a_descriptor_of_any_view_is_its_shape_and_strides(engine, shape, order,
     full = np.zeros([shape[axis] * (step if axis == 0 else 1) for axis in axes], np.float32)
     array = full.transpose(np.argsort(axes))[::step]
     desc = MemoryDesc.of(engine, array)
-    assert desc.shape == desc.padded_shape == tuple(shape)
+    assert desc.shape == tuple(shape)
     assert desc.rank == len(shape)
     assert desc.strides == tuple(stride // 4 for stride in array.strides)
     assert desc.dtype is DataType.F32
-    assert desc.plain
     assert desc.extent == extent(array) <= desc.nbytes
     assert desc == MemoryDesc.of(engine, array)
     assert hash(desc) == hash(MemoryDesc.of(engine, array))
@@ -58,28 +56,6 @@ def test_descriptors_differ_by_shape_type_and_layout(engine):
     assert str(descs[4]) == "f32[2, 16, 3, 3] 144·144·48·16 16b"
     assert str(descs[5]) == "f32[2, 16, 3, 3] any"
     assert descs[5].format_kind is FormatKind.ANY
-    assert not descs[5].plain
-
-
-def test_reshape_permute_and_part(engine):
-    desc = MemoryDesc.strided(engine, (4, 6))
-    assert desc.reshaped((2, 2, 6)) == MemoryDesc.strided(engine, (2, 2, 6))
-    assert desc.permuted((1, 0)) == MemoryDesc.strided(engine, (6, 4), (1, 6))
-    part = desc.part((2, 3), (1, 2))
-    assert part.shape == (2, 3)
-    assert part.strides == (6, 1)
-    with pytest.raises(OneDnnError, match="invalid"):
-        desc.reshaped((5, 5))
-
-
-@pytest.mark.parametrize("tag", [None, Tag.ABCD_B8])
-def test_part_does_not_exceed_its_memory(engine, tag):
-    shape = (2, 24, 3, 5)
-    memory = MemoryDesc.strided(engine, shape) if tag is None else MemoryDesc.tagged(engine, shape, tag)
-    assert memory.extent == memory.nbytes == 4 * 2 * 24 * 3 * 5
-    assert memory.part((2, 8, 3, 5), (0, 16, 0, 0)).extent == memory.nbytes
-    assert memory.part((1, 8, 3, 5), (1, 0, 0, 0)).extent == memory.nbytes - 4 * 16 * 3 * 5
-    assert memory.part((1, 8, 3, 5), (0, 8, 0, 0)).extent == 4 * 16 * 3 * 5
 
 
 def test_element_types(engine):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.backends.onednn.constants import Arg, NormalizationFlags
+from netspec.backends.onednn.constants import Arg
 from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc, engine, slow_reason
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
@@ -20,18 +20,17 @@ from netspec.graph.ops.batch_normalization import BatchNormalizationGrad, BatchN
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
-AFFINE = NormalizationFlags.USE_SCALE | NormalizationFlags.USE_SHIFT
 MAX_ELEMENTS = 2_500_000
 """Elements above which the library reads memory in an order that takes two to seven times as long."""
 
 
 def _forward(op: Any, lies: MemoryDesc) -> PrimitiveDesc:
     """The forward computation; also the hint of the gradient."""
-    return batch_normalization_forward(lies, lies, op.epsilon, AFFINE)
+    return batch_normalization_forward(lies, lies, op.epsilon)
 
 
 def _backward(op: Any, lies: MemoryDesc) -> PrimitiveDesc:
-    return batch_normalization_backward(lies, lies, lies, op.epsilon, AFFINE, _forward(op, lies))
+    return batch_normalization_backward(lies, lies, lies, op.epsilon, _forward(op, lies))
 
 
 class NormalizationKernel(OneDnnKernel):

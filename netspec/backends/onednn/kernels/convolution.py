@@ -19,14 +19,20 @@ from netspec.backends.onednn.primitive_descs import (
     convolution_forward,
 )
 from netspec.graph.fused import EpilogueFused
-from netspec.graph.kernel import kernel
+from netspec.graph.kernel import Example, kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.convolution import Conv, ConvInputGrad, ConvWeightGrad
-from netspec.graph.types import TensorType
+from netspec.graph.ops.window import Window
+from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 VECTOR = 16
 """float32 values in a vector."""
+
+
+_CONV = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
+_X, _W, _Y = (TensorType(shape, DType.FLOAT32) for shape in ((2, 16, 6, 6), (32, 16, 3, 3), (2, 32, 6, 6)))
+"""A call whose channels fill vectors, so that the library stores the kernel in blocks."""
 
 
 def grouped(op: Conv, w: TensorType) -> tuple[int, ...]:
@@ -129,6 +135,9 @@ def _slow_post_ops_reason(op: EpilogueFused, types: tuple[TensorType, ...]) -> s
 class ConvolutionKernel(OneDnnKernel):
     """y = x ∗ w, + bias, post-ops."""
 
+    def samples(self) -> Sequence[Example]:
+        return ((_CONV, (_X, _W)),)
+
     def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
         if not isinstance(op, EpilogueFused):
             return None
@@ -156,6 +165,9 @@ class ConvolutionKernel(OneDnnKernel):
 @kernel(ConvInputGrad, backend="onednn", rank=10)
 class ConvolutionInputGradientKernel(OneDnnKernel):
     """dx from dy and w."""
+
+    def samples(self) -> Sequence[Example]:
+        return ((ConvInputGrad(_CONV, _X), (_Y, _W)),)
 
     def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(node.types[0].rank)
@@ -190,6 +202,9 @@ class ConvolutionInputGradientKernel(OneDnnKernel):
 class ConvolutionWeightGradientKernel(OneDnnKernel):
     """dw from dy and x."""
 
+    def samples(self) -> Sequence[Example]:
+        return ((ConvWeightGrad(_CONV, _W), (_Y, _X)),)
+
     def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(node.types[0].rank)
         return LayoutSignature((last, last), (CHOSEN,))
@@ -207,7 +222,7 @@ class ConvolutionWeightGradientKernel(OneDnnKernel):
         dy_desc, x_desc = desc(dy, layouts.inputs[0]), desc(x, layouts.inputs[1])
         hint = forward_desc(op.conv, x_desc, dw, dy_desc)
         weights = MemoryDesc.any(engine(), grouped(op.conv, dw))
-        primitive_desc = convolution_backward_weights(x_desc, weights, None, dy_desc, op.conv.window, hint)
+        primitive_desc = convolution_backward_weights(x_desc, weights, dy_desc, op.conv.window, hint)
         return Computation(
             primitive_desc,
             {

@@ -115,7 +115,7 @@ class EltwiseKernel(SingleOpKernel):
     def computes(self, op: Any, types: Sequence[TensorType], layouts: LayoutSignature) -> Computation:
         x, y = broadcast(op, types, layouts)
         post_op: EltwisePostOp = FUNCTIONS[type(op)](op)
-        primitive = eltwise_forward(x.desc, y.desc, post_op.algorithm, post_op.alpha, post_op.beta)
+        primitive = eltwise_forward(x.desc, y.desc, post_op.algorithm, post_op.alpha)
         return Computation(primitive, {Arg.SRC: x, Arg.DST: y})
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from netspec.backends.onednn.constants import Arg, NormalizationFlags
+from netspec.backends.onednn.constants import Arg
 from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, data_type, engine, slow_reason
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
@@ -20,8 +20,6 @@ from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.layer_normalization import LayerNormalization, LayerNormalizationGrad
 from netspec.graph.types import TensorType
 from netspec.graph.value import Node
-
-AFFINE = NormalizationFlags.USE_SCALE | NormalizationFlags.USE_SHIFT
 
 
 class OverRowsKernel(OneDnnKernel):
@@ -50,7 +48,7 @@ class OverRowsKernel(OneDnnKernel):
 
     def described(self, op: Any, lies: MemoryDesc, statistics: MemoryDesc) -> PrimitiveDesc:
         """The computation on such rows, with such statistics."""
-        return layer_normalization_forward(lies, lies, statistics, op.epsilon, AFFINE)
+        return layer_normalization_forward(lies, lies, statistics, op.epsilon)
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, x, layout = node.op, node.inputs[0].type, layouts.inputs[0]
@@ -95,4 +93,4 @@ class LayerNormalizationGradientKernel(OverRowsKernel):
 
     def described(self, op: Any, lies: MemoryDesc, statistics: MemoryDesc) -> PrimitiveDesc:
         hint = super().described(op, lies, statistics)
-        return layer_normalization_backward(lies, lies, lies, statistics, op.epsilon, AFFINE, hint)
+        return layer_normalization_backward(lies, lies, lies, statistics, op.epsilon, hint)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.backends.onednn.constants import AlgKind, Arg
+from netspec.backends.onednn.constants import Arg
 from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
@@ -51,5 +51,4 @@ class LocalResponseKernel(OneDnnKernel):
 
 
 def _described(op: LRN, signature: MemoryDesc) -> PrimitiveDesc:
-    numbers = (op.size, op.alpha, op.beta, op.bias)
-    return lrn_forward(signature, signature, AlgKind.LRN_ACROSS_CHANNELS, *numbers, training=False)
+    return lrn_forward(signature, signature, op.size, op.alpha, op.beta, op.bias)
