@@ -248,11 +248,17 @@ def find_plan(operation: Operation) -> CudnnPlan | AssumedPlan | str:
     return _find_plan(operation, library.frontend(), gpu)
 
 
+def no_plan_reason(operation: Operation) -> str | None:
+    """Return why there is no plan; None if there is one."""
+    plan = find_plan(operation)
+    return f"cuDNN has no plan: {plan}" if isinstance(plan, str) else None
+
+
 def require_plan(operation: Operation) -> CudnnPlan | AssumedPlan:
     """The plan. Raises `RuntimeError` if there is none."""
     plan = find_plan(operation)
     if isinstance(plan, str):
-        raise RuntimeError(f"cuDNN has no plan: {plan}")
+        raise RuntimeError(no_plan_reason(operation))
     return plan
 
 

@@ -10,8 +10,6 @@ mean of all values, and this bias as the sum of its softmax, which is how the ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
-from functools import cache
 from typing import Any, ClassVar
 
 from netspec.backends.common.channel_norm import ScratchMemory
@@ -22,11 +20,12 @@ from netspec.backends.cuda.cudnn.attention_graph import (
     AttentionGraph,
     by_heads,
 )
-from netspec.backends.cuda.cudnn.plans import CudnnPlan, find_plan, plan_names, require_plan, unsupported_reason
+from netspec.backends.cuda.cudnn.planned_kernel import PlannedKernel
+from netspec.backends.cuda.cudnn.plans import CudnnPlan, unsupported_reason
 from netspec.backends.cuda.kernels import elementwise
 from netspec.backends.cuda.scalar_code import c_number
 from netspec.graph.execution_plan import align_up
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.kernel import Buffers, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.attention import Attention, AttentionGrad
 from netspec.graph.types import DType, TensorType
@@ -44,7 +43,7 @@ _ADDED = ((), (f"a0 ? 0.0f : {_NUMBER}",))
 _SEEING = ((), (f"a1 < 0.5f * {_NUMBER} ? 0.0f : a0",))  # NaN does not compare as less, and is kept
 
 
-class AttentionKernel(Kernel):
+class AttentionKernel(PlannedKernel):
     """Base class: a plan of the library. The first operands and all results except sums are 16-bit."""
 
     required_dtypes = (DType.BFLOAT16, DType.FLOAT16)
@@ -52,19 +51,6 @@ class AttentionKernel(Kernel):
     operands: ClassVar[tuple[bool, ...]]
     """Indices of the 16-bit operands, without the mask."""
     results: ClassVar[tuple[bool, ...]]
-    pick: str | None = None
-    """Name of the plan; default: the one that the library estimates to be fastest."""
-
-    @property
-    def label(self) -> str:
-        return super().label + ("" if self.pick is None else f" by {self.pick}")
-
-    def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
-        """Return kernels that run other plans of the library."""
-        operation = self._operation(node, signature)
-        return (
-            [] if isinstance(find_plan(operation), str) else [_with_plan(self, name) for name in plan_names(operation)]
-        )
 
     def reject_reason(self, op: Attention | AttentionGrad, *types: TensorType) -> str | None:
         if types[0].dtype != DType.FLOAT32:
@@ -92,8 +78,7 @@ class AttentionKernel(Kernel):
         )
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
-        plan_bytes = align_up(require_plan(self._operation(node, signature)).workspace)
-        return plan_bytes + sum(align_up(size) for size in self._spaces(node, signature))
+        return self.plan_bytes(node, signature) + sum(align_up(size) for size in self._spaces(node, signature))
 
     def _spaces(self, node: Node, layouts: LayoutSignature) -> list[int]:
         """Bytes in addition to the library's: score bias, 32-bit results, and further scratch memory."""
@@ -111,7 +96,7 @@ class AttentionKernel(Kernel):
             index for index, supported in enumerate(self.results) if supported and layouts.outputs[index].dtype is None
         ]
 
-    def _operation(self, node: Node, layouts: LayoutSignature) -> AttentionGraph:
+    def operation(self, node: Node, layouts: LayoutSignature) -> AttentionGraph:
         return self._described(
             node.op, [value.type for value in node.inputs], layouts.inputs[0].stored_dtype(node.types[0])
         )
@@ -126,8 +111,7 @@ class AttentionKernel(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """Calls: the score bias, the library, and conversions."""
-        plan, space = require_plan(self._operation(node, buffers.layouts)), buffers.workspace
-        assert isinstance(plan, CudnnPlan), "nothing runs on a GPU that is not there"
+        plan, space = self.plan(node, buffers.layouts), buffers.workspace
         assert space is not None
         scratch, calls = ScratchMemory(space[align_up(plan.workspace) :], DType.UINT8), list[Thunk]()
         operands, masks = [*buffers.inputs[: len(self.operands)]], buffers.inputs[len(self.operands) :]
@@ -156,14 +140,6 @@ def _zero_masked_queries(x: Any, total: Any, target: Any) -> Thunk:
     """A call that writes x, (N, T, heads…, V), with zeros for fully masked queries; total: (N, heads…, T)."""
     along = total.transpose(0, total.ndim - 1, *range(1, total.ndim - 1))[..., None]
     return elementwise.bound(_SEEING, [x, along], [target])
-
-
-@cache
-def _with_plan(kernel: AttentionKernel, pick: str) -> AttentionKernel:
-    """Return a copy of a kernel that runs another plan."""
-    variant = copy(kernel)
-    variant.pick = pick
-    return variant
 
 
 @kernel(Attention, backend="cudnn", rank=10)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from copy import copy
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar
 
 from netspec.backends.common.channel_norm import (
@@ -27,14 +25,15 @@ from netspec.backends.cuda.cudnn.normalization_graph import (
     NormalizationGraph,
     NormalizationTrainingGraph,
 )
-from netspec.backends.cuda.cudnn.plans import CudnnPlan, Tensor, find_plan, plan_names, require_plan
+from netspec.backends.cuda.cudnn.planned_kernel import PlannedKernel
+from netspec.backends.cuda.cudnn.plans import CudnnPlan, Tensor, no_plan_reason
 from netspec.backends.cuda.kernels.batch_normalization import ByColumns, GradientKernel, TrainingKernel
 from netspec.backends.cuda.kernels.elementwise import bound
 from netspec.backends.cuda.scalar_code import scalar_code, why_untraceable
 from netspec.graph.cost_model import machine_model
 from netspec.graph.execution_plan import align_up
 from netspec.graph.fused import EpilogueFused, Fused, FusedStep, PrologueFused
-from netspec.graph.kernel import Buffers, Example, Kernel, Thunk, kernel, narrow_data_only, transfer_seconds
+from netspec.graph.kernel import Buffers, Example, Thunk, kernel, narrow_data_only, transfer_seconds
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Op
 from netspec.graph.ops.batch_normalization import BatchNormalizationGrad, BatchNormalizationTraining, ChannelwiseOp
@@ -50,19 +49,13 @@ VECTORS = 3
 """Number of vectors in scratch memory, in addition to the library's workspace."""
 
 
-class NormalizationKernel(ChannelNormKernel):
+class NormalizationKernel(PlannedKernel, ChannelNormKernel):
     """Base class."""
 
     supports_inplace: ClassVar[bool] = False  # the library does not document that results may overwrite operands
     base: ClassVar[type[ChannelwiseOp]]
     own: ClassVar[type[ByColumns]]
     """Our own kernel for the same node, used also if the large result is not read: this one always writes it."""
-    pick: str | None = None
-    """Name of the plan; default: the one that the library estimates to be fastest."""
-
-    @property
-    def label(self) -> str:
-        return super().label + ("" if self.pick is None else f" by {self.pick}")
 
     def described(self, node: Node, x: Tensor) -> NormalizationGraph:
         """The operation to plan."""
@@ -89,7 +82,7 @@ class NormalizationKernel(ChannelNormKernel):
             return reason
         if normalization_op(op).axis != 1:
             return f"the channels are axis {normalization_op(op).axis}, not 1"
-        return _uneven(x, DType.FLOAT32) or _unplanned(self._candidate(op, Tensor.of(x, _last(x)), past_relu=False))
+        return _uneven(x, DType.FLOAT32) or no_plan_reason(self._candidate(op, Tensor.of(x, _last(x)), past_relu=False))
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         x = node.inputs[0].type
@@ -101,29 +94,21 @@ class NormalizationKernel(ChannelNormKernel):
         first = signature.inputs[0]
         if not self._alike(node, signature) or _uneven(x, first.stored_dtype(x)) is not None:
             return None
-        return None if isinstance(find_plan(self.described(node, Tensor.of(x, first))), str) else signature
-
-    def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
-        """Return kernels that run other plans of the library."""
-        operation = self._operation(node, signature)
-        return (
-            [] if isinstance(find_plan(operation), str) else [_with_plan(self, name) for name in plan_names(operation)]
-        )
+        return None if no_plan_reason(self.described(node, Tensor.of(x, first))) else signature
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         further, launches = self.passes(node, signature)
         return launches * machine_model().call_seconds + transfer_seconds(operand_bytes(node, signature) + further)
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
-        plan_bytes = align_up(require_plan(self._operation(node, signature)).workspace) + self.large(node, signature)
+        plan_bytes = self.plan_bytes(node, signature) + self.large(node, signature)
         vectors = VECTORS * align_up(node.inputs[1].type.nbytes)
         return max(plan_bytes + vectors, self.own().workspace(node, signature))
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         if buffers.outputs[0] is None:
             return self.own().bind(node, buffers)
-        plan, space = require_plan(self._operation(node, buffers.layouts)), buffers.workspace
-        assert isinstance(plan, CudnnPlan), "nothing runs on a GPU that is not there"
+        plan, space = self.plan(node, buffers.layouts), buffers.workspace
         assert space is not None
         scratch = ScratchMemory(space[align_up(plan.workspace) :], node.inputs[0].dtype)
         return chain(self.called(node, buffers, plan, scratch, space))
@@ -132,8 +117,8 @@ class NormalizationKernel(ChannelNormKernel):
         """Whether all large arrays of the library's call have the layout of x."""
         return signature.outputs[0] == signature.inputs[0]
 
-    def _operation(self, node: Node, signature: LayoutSignature) -> NormalizationGraph:
-        return self.described(node, Tensor.of(node.inputs[0].type, signature.inputs[0]))
+    def operation(self, node: Node, layouts: LayoutSignature) -> NormalizationGraph:
+        return self.described(node, Tensor.of(node.inputs[0].type, layouts.inputs[0]))
 
     def _candidate(self, op: Op, x: Tensor, *, past_relu: bool) -> NormalizationGraph:
         raise NotImplementedError  # abstract
@@ -148,19 +133,6 @@ def _uneven(x: TensorType, stored: DType) -> str | None:
     """Return why the library does not support this number of channels; None if it does."""
     multiple = AT_ONCE // stored.itemsize
     return f"{x.shape[1]} channels; cuDNN needs a multiple of {multiple} in {stored}" if x.shape[1] % multiple else None
-
-
-def _unplanned(operation: NormalizationGraph) -> str | None:
-    plan = find_plan(operation)
-    return f"cuDNN has no plan: {plan}" if isinstance(plan, str) else None
-
-
-@cache
-def _with_plan(kernel: NormalizationKernel, pick: str) -> NormalizationKernel:
-    """Return a copy of a kernel that runs another plan."""
-    variant = copy(kernel)
-    variant.pick = pick
-    return variant
 
 
 _X, _CHANNELS = (TensorType(shape, DType.FLOAT32) for shape in ((6, 8, 5, 4), (8,)))
@@ -229,7 +201,7 @@ class BatchNormalizationGradientKernel(NormalizationKernel):
     def _past(self, node: Node, x: Tensor) -> ReluBackwardMatch | None:
         """The ReLU backward that the library fuses; None if there is none."""
         match = ReluBackwardMatch.of(node)
-        return None if match is None or _unplanned(self._candidate(node.op, x, past_relu=True)) else match
+        return None if match is None or no_plan_reason(self._candidate(node.op, x, past_relu=True)) else match
 
     def _dy(self, node: Node, signature: LayoutSignature) -> int | None:
         """Index of the operand that the library reads as dy; None if a prologue computes dy first."""

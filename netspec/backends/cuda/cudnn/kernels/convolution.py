@@ -6,14 +6,13 @@ The library has nondeterministic plans for gradients in float32 and tf32.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
-from functools import cache
 from typing import Any
 
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.cuda.contraction import ContractionKernel, anchor_of
 from netspec.backends.cuda.cudnn.convolution_graph import ConvolutionGraph, ConvolutionKind
-from netspec.backends.cuda.cudnn.plans import AssumedPlan, CudnnPlan, Tensor, find_plan, plan_names, require_plan
+from netspec.backends.cuda.cudnn.planned_kernel import PlannedKernel, variant
+from netspec.backends.cuda.cudnn.plans import Tensor, no_plan_reason
 from netspec.backends.cuda.kernels import elementwise
 from netspec.graph.execution_plan import align_up
 from netspec.graph.fused import EpilogueFused
@@ -35,31 +34,25 @@ def written_as_read(layouts: LayoutSignature) -> bool:
     return layouts.outputs[0].dtype == layouts.inputs[0].dtype
 
 
-class ConvolutionKernel(ContractionKernel):
+class ConvolutionKernel(PlannedKernel, ContractionKernel):
     """Base class: a plan of the library."""
 
     library = "cuDNN"
     channel = 1
     unrounded = False
     kind: ConvolutionKind
-    pick: str | None = None
-    """Name of the plan; default: the one that the library estimates to be fastest."""
     separate_bias: bool = False
     """Whether the epilogue adds the bias."""
 
     @property
     def label(self) -> str:
-        note = ", the bias apart" if self.separate_bias else ""
-        return super().label + ("" if self.pick is None else f" by {self.pick}{note}")
+        return super().label + (", the bias apart" if self.separate_bias else "")
 
     def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
         """Return kernels that run other plans, including plans without the bias if the kernel adds one."""
         variants = list[Kernel]()
         for separate_bias in (False, True)[: 1 + (self.body(node)[0] is not None)]:
-            variant = _with_plan(self, None, separate_bias)
-            operation = variant._described(node, signature)
-            if not isinstance(find_plan(operation), str):
-                variants += [_with_plan(self, name, separate_bias) for name in plan_names(operation)]
+            variants += PlannedKernel.tuning_variants(variant(self, separate_bias=separate_bias), node, signature)
         return variants
 
     def adds_bias(self, op: Op, dtype: DType) -> bool:
@@ -72,8 +65,7 @@ class ConvolutionKernel(ContractionKernel):
         a, b = types[:2]
         result = op.infer(a, b)
         assert isinstance(result, TensorType)
-        plan = find_plan(self.described(op, (a, b, result), (last(a), last(b), last(result)), biased=False))
-        return f"cuDNN has no plan: {plan}" if isinstance(plan, str) else None
+        return no_plan_reason(self.described(op, (a, b, result), (last(a), last(b), last(result)), biased=False))
 
     def described(
         self, op: Op, types: Sequence[TensorType], layouts: Sequence[Layout], *, biased: bool
@@ -96,7 +88,7 @@ class ConvolutionKernel(ContractionKernel):
             return None
         if self.body(node)[0] is not None and not written_as_read(signature):
             return None
-        return None if isinstance(find_plan(self._described(node, signature)), str) else signature
+        return None if no_plan_reason(self.operation(node, signature)) else signature
 
     def own_workspace(self, node: Node, layouts: LayoutSignature) -> int:
         more = (
@@ -104,13 +96,12 @@ class ConvolutionKernel(ContractionKernel):
             if written_as_read(layouts)
             else node.types[0].size * layouts.inputs[0].stored_dtype(node.types[0]).itemsize
         )
-        return align_up(self.plan(node, layouts).workspace) + more
+        return self.plan_bytes(node, layouts) + more
 
     def contraction(
         self, node: Node, layouts: LayoutSignature, operands: Sequence[Any], y: Any, space: Any | None
     ) -> Thunk:
         plan = self.plan(node, layouts)
-        assert isinstance(plan, CudnnPlan), "nothing runs on a GPU that is not there"
         if written_as_read(layouts):
             return plan.bind(operands, [y], space)
         assert space is not None
@@ -118,22 +109,10 @@ class ConvolutionKernel(ContractionKernel):
         result = layouts.outputs[0].view_elements(flat, node.types[0])
         return chain([plan.bind(operands, [result], space), elementwise.copy(result, y)])
 
-    def plan(self, node: Node, layouts: LayoutSignature) -> CudnnPlan | AssumedPlan:
-        """The plan of a node with these layouts. Raises `RuntimeError` if there is none."""
-        return require_plan(self._described(node, layouts))
-
-    def _described(self, node: Node, layouts: LayoutSignature) -> ConvolutionGraph:
+    def operation(self, node: Node, layouts: LayoutSignature) -> ConvolutionGraph:
         types = (node.inputs[0].type, node.inputs[1].type, node.types[0])
         signature = (*layouts.inputs[:2], layouts.outputs[0].with_dtype(layouts.inputs[0].dtype))
         return self.described(anchor_of(node.op), types, signature, biased=self.body(node)[0] is not None)
-
-
-@cache
-def _with_plan(kernel: ConvolutionKernel, pick: str | None, separate_bias: bool) -> ConvolutionKernel:
-    """Return a copy of a kernel that runs another plan."""
-    variant = copy(kernel)
-    variant.pick, variant.separate_bias = pick, separate_bias
-    return variant
 
 
 @kernel(Conv, EpilogueFused, backend="cudnn", rank=10, tf32=True)
