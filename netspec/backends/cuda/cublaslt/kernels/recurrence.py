@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from netspec.backends.common import recurrence
@@ -12,69 +11,45 @@ from netspec.backends.cuda.kernels.recurrence import CudaCellArithmetic
 from netspec.graph.kernel import Thunk, kernel
 from netspec.graph.ops.recurrence import Recurrence, RecurrenceGrad
 from netspec.graph.types import DType, TensorType
+from netspec.graph.value import Node
 
 
 class LtStepProduct:
-    """The product of a step."""
+    """The product of a step; `fast` allows rounding operands to tf32."""
 
     nbytes = WORKSPACE
-    fast: ClassVar[bool] = False
 
-    def __init__(self, rows: int, matrix: TensorType, *, transposed: bool, biased: bool) -> None:
-        self._transposed = transposed
+    def __init__(self, *, transposed: bool, fast: bool) -> None:
+        self._transposed, self._fast = transposed, fast
 
     def bind(self, rows: Any, matrix: Any, bias: Any | None, result: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
         """See `StepProduct`. The library's bias in float64 is undocumented: it is added afterwards."""
         right = matrix.T if self._transposed else matrix
         if bias is None or result.dtype == "float32":
             flat = () if bias is None else (bias.reshape(-1),)
-            return [], bind_matmul(rows, right, result, scratch, *flat, fast=self.fast)
+            return [], bind_matmul(rows, right, result, scratch, *flat, fast=self._fast)
         return [], chain([bind_matmul(rows, right, result, scratch), CudaCellArithmetic.sum(result, bias, result)])
 
 
-class Tf32StepProduct(LtStepProduct):
-    """The product of a step, with operands rounded to tf32."""
+class LtSequenceKernel(recurrence.SequenceKernel):
+    """Base class: two launches a step."""
 
-    fast = True
-
-
-@kernel(Recurrence, backend="cublaslt", rank=10)
-class RecurrenceKernel(recurrence.BaseRecurrenceKernel):
-    """Two launches a step."""
-
-    product: ClassVar[Callable[..., recurrence.StepProduct]] = LtStepProduct
     by: ClassVar[recurrence.CellArithmetic] = CudaCellArithmetic()
 
+    def multiplier(self, node: Node) -> LtStepProduct:
+        return LtStepProduct(transposed=isinstance(node.op, RecurrenceGrad), fast=self.tf32)
 
-@kernel(RecurrenceGrad, backend="cublaslt", rank=10)
-class RecurrenceGradKernel(recurrence.BaseRecurrenceGradKernel):
-    """Two launches a step."""
-
-    product: ClassVar[Callable[..., recurrence.StepProduct]] = LtStepProduct
-    by: ClassVar[recurrence.CellArithmetic] = CudaCellArithmetic()
-
-
-@kernel(Recurrence, backend="cublaslt", rank=14)
-class Tf32RecurrenceKernel(RecurrenceKernel):
-    """Like `RecurrenceKernel`, with operands rounded to tf32."""
-
-    tf32 = True
-    product: ClassVar[Callable[..., recurrence.StepProduct]] = Tf32StepProduct
-
-    def reject_reason(self, op: Recurrence, *types: TensorType) -> str | None:
-        return _not_rounded(types[0]) or super().reject_reason(op, *types)
+    def reject_reason(self, op: Any, *types: TensorType) -> str | None:
+        if self.tf32 and types[0].dtype != DType.FLOAT32:
+            return f"{types[0].dtype} is not rounded to tf32"
+        return super().reject_reason(op, *types)
 
 
-@kernel(RecurrenceGrad, backend="cublaslt", rank=14)
-class Tf32RecurrenceGradKernel(RecurrenceGradKernel):
-    """Like `RecurrenceGradKernel`, with operands rounded to tf32."""
-
-    tf32 = True
-    product: ClassVar[Callable[..., recurrence.StepProduct]] = Tf32StepProduct
-
-    def reject_reason(self, op: RecurrenceGrad, *types: TensorType) -> str | None:
-        return _not_rounded(types[0]) or super().reject_reason(op, *types)
+@kernel(Recurrence, backend="cublaslt", rank=10, tf32=True)
+class RecurrenceKernel(LtSequenceKernel, recurrence.BaseRecurrenceKernel):
+    """Forward."""
 
 
-def _not_rounded(x: TensorType) -> str | None:
-    return None if x.dtype == DType.FLOAT32 else f"{x.dtype} is not rounded to tf32"
+@kernel(RecurrenceGrad, backend="cublaslt", rank=10, tf32=True)
+class RecurrenceGradKernel(LtSequenceKernel, recurrence.BaseRecurrenceGradKernel):
+    """Gradient."""
