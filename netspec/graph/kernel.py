@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from netspec.graph.cost_model import MachineModel, machine_model
@@ -38,6 +39,17 @@ class Buffers:
     """`Kernel.workspace` bytes. Their content does not outlive the call."""
 
 
+class LowPrecision(Enum):
+    """Which of the values that should be stored in 16 bits a kernel reads and writes so."""
+
+    NONE = "none"
+    ALL = "all"
+    OPERANDS = "operands"
+    """All except results, which accumulate in memory or are read again."""
+    DATA = "data"
+    """Data only: see `narrow_data_only`."""
+
+
 class Kernel:
     """Base class of kernels: one way to run an op on one backend."""
 
@@ -52,6 +64,7 @@ class Kernel:
     required_dtypes: ClassVar[tuple[DType, ...]] = ()
     """Element types in which large operands must be stored; empty: any."""
 
+    low_precision: ClassVar[LowPrecision] = LowPrecision.NONE
     max_elements: ClassVar[int | None] = None
     """Maximum number of elements of an operand or result; None: unlimited."""
 
@@ -90,7 +103,15 @@ class Kernel:
 
         `preferred` is the result of `layouts` with the element types in which operands and results should be stored.
         """
-        return None
+        match self.low_precision:
+            case LowPrecision.NONE:
+                return None
+            case LowPrecision.ALL:
+                return preferred
+            case LowPrecision.OPERANDS:
+                return preferred.with_full_outputs()
+            case LowPrecision.DATA:
+                return narrow_data_only(node, preferred)
 
     def alternatives(self, node: Node, offered: Sequence[Layout]) -> Sequence[LayoutSignature]:
         """Other layouts that it could read and write. The layout pass chooses by the cost of the copies they need."""
@@ -166,6 +187,15 @@ def narrow_data_only(node: Node, preferred: LayoutSignature) -> LayoutSignature:
         for index, layout in enumerate(preferred.outputs)
     )
     return LayoutSignature(tuple(inputs), tuple(outputs))
+
+
+def data_layouts(node: Node, layout: Layout) -> LayoutSignature:
+    """A layout for the data, which are the values of the first operand's shape, and plain layouts for all others."""
+    shape = node.inputs[0].shape
+    inputs, outputs = (
+        tuple(layout if value.shape == shape else PLAIN for value in values) for values in (node.inputs, node.outputs)
+    )
+    return LayoutSignature(inputs, outputs)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from netspec.backends.common.loops import collapse_loops
-from netspec.graph.kernel import Kernel
+from netspec.graph.kernel import Kernel, data_layouts
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.value import Node
 
@@ -50,8 +50,5 @@ class AxisKernel(Kernel):
         return axis % len(node.inputs[0].shape)
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
-        x = node.inputs[0]
-        last = Layout.channels_last(len(x.shape))
-        layout = last if offered[0] == last and self.axis(node) == 1 else PLAIN
-        layouts = [layout if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
-        return LayoutSignature(tuple(layouts[: len(offered)]), tuple(layouts[len(offered) :]))
+        last = Layout.channels_last(len(node.inputs[0].shape))
+        return data_layouts(node, last if offered[0] == last and self.axis(node) == 1 else PLAIN)

@@ -8,7 +8,7 @@ from typing import Any
 
 from netspec.graph.execution_plan import align_up
 from netspec.graph.fused import EpilogueFused, Fused, PrologueFused
-from netspec.graph.kernel import Kernel, narrow_data_only
+from netspec.graph.kernel import Kernel, LowPrecision, data_layouts
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Op
 from netspec.graph.ops.batch_normalization import ChannelwiseOp
@@ -37,15 +37,13 @@ class ScratchMemory:
 class ChannelNormKernel(Kernel):
     """Base class: large operands and results have the same layout, plain or channels-last."""
 
-    def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
-        x, op = node.inputs[0], normalization_op(node.op)
-        last = Layout.channels_last(len(x.shape))
-        chosen = last if offered[0] == last and op.axis == 1 and len(x.shape) > 2 else PLAIN
-        layouts = [chosen if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
-        return LayoutSignature(tuple(layouts[: len(offered)]), tuple(layouts[len(offered) :]))
+    low_precision = LowPrecision.DATA
 
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
-        return narrow_data_only(node, preferred)
+    def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
+        rank = len(node.inputs[0].shape)
+        last = Layout.channels_last(rank)
+        use_last = offered[0] == last and normalization_op(node.op).axis == 1 and rank > 2
+        return data_layouts(node, last if use_last else PLAIN)
 
 
 class OperandExtent(Enum):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Protocol
 
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.kernel import Buffers, Kernel, LowPrecision, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Op
 from netspec.graph.ops.shape import Concat, Flip, PadAxis, Reorder, Slice, Split, Take, TakeGrad, Transpose
@@ -68,10 +68,8 @@ def _part(array: Any, axis: int, start: int, stop: int) -> Any:
 class CopyKernel(Kernel):
     """Base class of kernels that copy elements of any type."""
 
+    low_precision = LowPrecision.ALL
     copier: CopyFunctions
-
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return preferred
 
 
 class LayoutPreservingCopy(CopyKernel):
@@ -140,8 +138,7 @@ class BaseTakeKernel(RunCopyKernel):
 class BaseTakeGradKernel(RunCopyKernel):
     """Add up runs of elements in order."""
 
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return LayoutSignature(preferred.inputs, tuple(result.with_dtype(None) for result in preferred.outputs))
+    low_precision = LowPrecision.OPERANDS
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (dy,), (dx,) = node.op, buffers.inputs, buffers.outputs

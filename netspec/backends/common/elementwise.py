@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from netspec.backends.common.trace import CodeWriter, why_untraceable
 from netspec.graph.fused import MultiTensor
-from netspec.graph.kernel import Kernel
+from netspec.graph.kernel import Kernel, LowPrecision
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Op
 from netspec.graph.ops.reduce import Broadcast
@@ -18,6 +18,7 @@ from netspec.graph.value import Node
 class BaseElementwiseKernel(Kernel):
     """Base class of kernels for elementwise ops and `Broadcast`, generated from their own `forward`."""
 
+    low_precision = LowPrecision.ALL
     writer: ClassVar[CodeWriter]
 
     def reject_reason(self, op: Op, *types: TensorType) -> str | None:
@@ -27,9 +28,6 @@ class BaseElementwiseKernel(Kernel):
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         return LayoutSignature(tuple(offered), (PLAIN,) * len(node.outputs))
-
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return preferred
 
 
 class BaseMultiTensorKernel(Kernel):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netspec.backends.common.loops import merge_loops
-from netspec.graph.kernel import Kernel
+from netspec.graph.kernel import Kernel, LowPrecision
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.reduce import ReduceMean, Reduction
 from netspec.graph.types import DType, TensorType
@@ -59,6 +59,8 @@ def result_strides(op: Reduction, x: TensorType) -> list[int]:
 class BaseReductionKernel(Kernel):
     """Base class of kernels that reduce with at most four loops, in two stages if that is faster."""
 
+    low_precision = LowPrecision.OPERANDS
+
     def reject_reason(self, op: Reduction, *types: TensorType) -> str | None:
         (x,) = types
         if x.dtype not in REDUCED:
@@ -70,9 +72,6 @@ class BaseReductionKernel(Kernel):
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         fits = reduction_loops(node.op, node.inputs[0].type, offered[0]) is not None  # type: ignore[arg-type]  # a Reduction
         return LayoutSignature((offered[0] if fits else PLAIN,), (PLAIN,))
-
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return LayoutSignature(preferred.inputs, tuple(result.with_dtype(None) for result in preferred.outputs))
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         loops = reduction_loops(node.op, node.inputs[0].type, signature.inputs[0])  # type: ignore[arg-type]  # a Reduction

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
-from netspec.graph.layout import LayoutSignature
+from netspec.graph.kernel import Buffers, Kernel, LowPrecision, Thunk, kernel
 from netspec.graph.op import Op, Xp
 from netspec.graph.ops.shape import Reorder
 from netspec.graph.types import TensorType
@@ -26,9 +25,7 @@ class ForwardKernel(Kernel):
     Operands stored in 16 bits are widened first; results are rounded as they are copied.
     """
 
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return preferred
-
+    low_precision = LowPrecision.ALL
     uses_array_library = True
 
     def reject_reason(self, op: Op, *types: TensorType) -> str | None:

@@ -14,7 +14,7 @@ from netspec.backends.cuda.kernels.elementwise import stored_type
 from netspec.backends.cuda.kernels.matmul import SLOWER, TileSplit, bound
 from netspec.backends.cuda.launch import pointer
 from netspec.backends.cuda.windows import AXES, extents, geometry
-from netspec.graph.kernel import Buffers, Example, Kernel, Thunk, kernel
+from netspec.graph.kernel import Buffers, Example, Kernel, LowPrecision, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.convolution import Conv, ConvInputGrad, ConvWeightGrad
 from netspec.graph.ops.window import Window
@@ -34,6 +34,7 @@ def window_type(conv: Conv) -> str:
 class TiledConvolution(Kernel):
     """Base class: images are channels-last, kernels plain."""
 
+    low_precision = LowPrecision.ALL
     weights: int | None = None
     """Index of the operand that is the kernel; None if the result is."""
 
@@ -47,9 +48,6 @@ class TiledConvolution(Kernel):
         last = Layout.channels_last(node.inputs[0].type.rank)
         layouts = [PLAIN if index == self.weights else last for index in range(len(offered))]
         return LayoutSignature(tuple(layouts), (PLAIN if self.weights is None else last,))
-
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return preferred
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         return SLOWER * super().estimated_seconds(node, signature)

@@ -16,7 +16,7 @@ from netspec.backends.cuda.column_sums import ColumnSums, sums
 from netspec.backends.cuda.kernels.elementwise import bound
 from netspec.backends.cuda.launch import THREADS, WARP, Launch, number, pointer, sizes
 from netspec.graph.execution_plan import align_up
-from netspec.graph.kernel import Buffers, Example, Kernel, Thunk, kernel, narrow_data_only
+from netspec.graph.kernel import Buffers, Example, Kernel, LowPrecision, Thunk, kernel
 from netspec.graph.layout import LayoutSignature
 from netspec.graph.ops.group_normalization import GroupNormalization, GroupNormalizationGrad, GroupwiseOp
 from netspec.graph.ops.layer_normalization import (
@@ -138,8 +138,7 @@ class RowLoops:
 class OverRowsKernel(Kernel):
     """Base class: data may be stored in 16 bits, factors and statistics may not."""
 
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return narrow_data_only(node, preferred)
+    low_precision = LowPrecision.DATA
 
 
 def rows_of(node: Node) -> RowLoops:

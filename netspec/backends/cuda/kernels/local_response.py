@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.cuda.launch import THREADS, Launch, number, pointer, sizes
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.kernel import Buffers, Kernel, LowPrecision, Thunk, kernel
 from netspec.graph.layout import Layout, LayoutSignature
 from netspec.graph.ops.lrn import LRN, LRNBase, LRNGrad
 from netspec.graph.types import TensorType
@@ -103,13 +103,11 @@ class CrossChannelKernel(Kernel):
 class LRNKernel(CrossChannelKernel):
     """Forward."""
 
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return preferred
+    low_precision = LowPrecision.ALL
 
 
 @kernel(LRNGrad, backend="cuda", rank=5)
 class LRNGradKernel(CrossChannelKernel):
     """Gradient. Intermediate results are read again, and so must not be rounded."""
 
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return LayoutSignature(preferred.inputs, tuple(result.with_dtype(None) for result in preferred.outputs))
+    low_precision = LowPrecision.OPERANDS

@@ -14,7 +14,7 @@ from netspec.backends.common.copy_kernels import chain
 from netspec.backends.common.loops import collapse_loops
 from netspec.backends.cuda.kernels.elementwise import ElementOffsets, stored_type
 from netspec.backends.cuda.launch import THREADS, KernelParameter, Launch, pointer, sizes
-from netspec.graph.kernel import Buffers, Example, Kernel, Thunk, kernel
+from netspec.graph.kernel import Buffers, Example, Kernel, LowPrecision, Thunk, kernel
 from netspec.graph.layout import LayoutSignature
 from netspec.graph.ops.linear import MatMul
 from netspec.graph.types import DType, TensorType
@@ -171,6 +171,8 @@ def matmul(op: MatMul, a: Any, b: Any, y: Any, workspace: Any | None = None) -> 
 class MatMulKernel(Kernel):
     """Products of plain matrices."""
 
+    low_precision = LowPrecision.ALL
+
     def samples(self) -> Sequence[Example]:
         # Several partly filled tiles and two parts of the depth: one product, and two that share a matrix.
         def types(*shapes: tuple[int, ...]) -> tuple[TensorType, ...]:
@@ -183,9 +185,6 @@ class MatMulKernel(Kernel):
 
     def reject_reason(self, op: MatMul, *types: TensorType) -> str | None:
         return None if types[0].dtype.is_float else f"no products of {types[0].dtype}"
-
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return preferred
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         return SLOWER * super().estimated_seconds(node, signature)

@@ -12,7 +12,7 @@ from typing import Any
 
 from netspec.backends.cuda.launch import Launch, pointer, sizes
 from netspec.backends.cuda.windows import AXES, extents, geometry, of_three
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.kernel import Buffers, Kernel, LowPrecision, Thunk, kernel
 from netspec.graph.layout import Layout, LayoutSignature
 from netspec.graph.ops.pooling import AveragePool, AveragePoolGrad, MaxPool, MaxPoolGather, MaxPoolGrad, MaxPoolIndices
 from netspec.graph.types import TensorType
@@ -137,6 +137,8 @@ def bound(node: Node, body: str, arrays: dict[str, Any], results: Sequence[str],
 class Pooling(Kernel):
     """Base class: all arrays are channels-last."""
 
+    low_precision = LowPrecision.ALL
+
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
         if not types[0].dtype.is_float:
             return f"no windows of {types[0].dtype}"
@@ -145,9 +147,6 @@ class Pooling(Kernel):
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         last = Layout.channels_last(node.inputs[0].type.rank)
         return LayoutSignature((last,) * len(offered), (last,) * len(node.outputs))
-
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return preferred
 
 
 @kernel(MaxPool, backend="cuda", rank=5)

@@ -21,7 +21,7 @@ from netspec.backends.numba.native import (
     pointer_to,
 )
 from netspec.graph.execution_plan import align_up
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel, narrow_data_only
+from netspec.graph.kernel import Buffers, Kernel, LowPrecision, Thunk, kernel
 from netspec.graph.layout import LayoutSignature
 from netspec.graph.ops.layer_normalization import (
     LayerNormalization,
@@ -131,8 +131,7 @@ def _cut(rows: int) -> tuple[int, int]:
 class OverRowsKernel(Kernel):
     """Base class: data may be stored in 16 bits, factors and statistics may not."""
 
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return narrow_data_only(node, preferred)
+    low_precision = LowPrecision.DATA
 
 
 class ForwardKernel(OverRowsKernel):

@@ -20,7 +20,7 @@ from netspec.backends.numba.native import (
     pointer_to,
 )
 from netspec.graph.execution_plan import align_up
-from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
+from netspec.graph.kernel import Buffers, Kernel, LowPrecision, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.lrn import LRN, LRNBase, LRNGrad
 from netspec.graph.value import Node
@@ -97,6 +97,7 @@ def gradient(
 class CrossChannelKernel(Kernel):
     """Base class: operands and result have the same layout, plain or channels-last."""
 
+    low_precision = LowPrecision.ALL
     scratch: int
     """Number of arrays of a pixel's channels in scratch memory."""
 
@@ -104,9 +105,6 @@ class CrossChannelKernel(Kernel):
         last = Layout.channels_last(len(node.inputs[0].shape))
         chosen = last if last in offered else PLAIN
         return LayoutSignature((chosen,) * len(offered), (chosen,))
-
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return preferred
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         assert isinstance(node.op, LRNBase)
@@ -159,7 +157,5 @@ class LRNKernel(CrossChannelKernel):
 class LRNGradKernel(CrossChannelKernel):
     """Gradient. Intermediate results are read again, and so must not be rounded."""
 
+    low_precision = LowPrecision.OPERANDS
     scratch = 2
-
-    def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return LayoutSignature(preferred.inputs, tuple(result.with_dtype(None) for result in preferred.outputs))

@@ -57,9 +57,7 @@ class Pooling(Kernel):
         return False
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        if not self.adds_up(node):
-            return preferred
-        return LayoutSignature(preferred.inputs, tuple(result.with_dtype(None) for result in preferred.outputs))
+        return preferred.with_full_outputs() if self.adds_up(node) else preferred
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         order = buffers.layouts.inputs[0].order

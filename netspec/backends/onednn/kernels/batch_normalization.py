@@ -14,7 +14,7 @@ from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, d
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.onednn.primitive_descs import batch_normalization_backward, batch_normalization_forward
-from netspec.graph.kernel import kernel
+from netspec.graph.kernel import data_layouts, kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.batch_normalization import BatchNormalizationGrad, BatchNormalizationTraining
 from netspec.graph.types import TensorType
@@ -56,10 +56,7 @@ class NormalizationKernel(OneDnnKernel):
         raise NotImplementedError  # abstract
 
     def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
-        x = node.inputs[0].type
-        last = Layout.channels_last(x.rank)
-        layouts = [last if value.type == x else PLAIN for value in (*node.inputs, *node.outputs)]
-        return LayoutSignature(tuple(layouts[: len(offered)]), tuple(layouts[len(offered) :]))
+        return data_layouts(node, Layout.channels_last(node.inputs[0].type.rank))
 
     def operands(
         self, node: Node, layouts: LayoutSignature, inputs: Sequence[Arg], outputs: Sequence[Arg]

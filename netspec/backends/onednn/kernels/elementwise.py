@@ -167,7 +167,7 @@ class ReductionKernel(SingleOpKernel):
         return as_it_lies if slow is None else LayoutSignature((PLAIN,), (PLAIN,))
 
     def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature:
-        return LayoutSignature(requested.inputs, tuple(result.with_dtype(None) for result in requested.outputs))
+        return requested.with_full_outputs()
 
     def computes(self, op: Any, types: Sequence[TensorType], layouts: LayoutSignature) -> Computation:
         (x,), (lies,), y = types, layouts.inputs, op.infer(*types)

@@ -33,7 +33,7 @@ from netspec.backends.cuda.scalar_code import scalar_code, why_untraceable
 from netspec.graph.cost_model import machine_model
 from netspec.graph.execution_plan import align_up
 from netspec.graph.fused import EpilogueFused, Fused, FusedStep, PrologueFused
-from netspec.graph.kernel import Buffers, Example, Thunk, kernel, narrow_data_only, transfer_seconds
+from netspec.graph.kernel import Buffers, Example, Thunk, data_layouts, kernel, narrow_data_only, transfer_seconds
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Op
 from netspec.graph.ops.batch_normalization import BatchNormalizationGrad, BatchNormalizationTraining, ChannelwiseOp
@@ -85,9 +85,7 @@ class NormalizationKernel(PlannedKernel, ChannelNormKernel):
         return _uneven(x, DType.FLOAT32) or no_plan_reason(self._candidate(op, Tensor.of(x, _last(x)), past_relu=False))
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
-        x = node.inputs[0].type
-        layouts = [_last(x) if value.shape == x.shape else PLAIN for value in (*node.inputs, *node.outputs)]
-        return LayoutSignature(tuple(layouts[: len(offered)]), tuple(layouts[len(offered) :]))
+        return data_layouts(node, _last(node.inputs[0].type))
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
         signature, x = narrow_data_only(node, preferred), node.inputs[0].type
