@@ -4,34 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
 
-from netspec.graph.execution_plan import align_up
 from netspec.graph.fused import EpilogueFused, Fused, PrologueFused
 from netspec.graph.kernel import Kernel, LowPrecision, data_layouts
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.op import Op
 from netspec.graph.ops.batch_normalization import ChannelwiseOp
-from netspec.graph.types import DType, TensorType
+from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
 Untraceable = Callable[[Op, Sequence[TensorType]], str | None]
 """Reason why a backend cannot generate the scalar code of an op; None if it can."""
-
-
-class ScratchMemory:
-    """Allocates arrays from a workspace, one after another."""
-
-    def __init__(self, workspace: Any, dtype: DType) -> None:
-        self.workspace, self.dtype, self.used = workspace, dtype, 0
-
-    def take(self, count: int) -> Any:
-        """The next `count` elements."""
-        size = count * self.dtype.itemsize
-        elements = self.workspace[self.used : self.used + size].view(str(self.dtype))
-        self.used += align_up(size)
-        assert elements.size == count, "the workspace is smaller than what was asked for"
-        return elements
 
 
 class ChannelNormKernel(Kernel):

@@ -7,10 +7,10 @@ The state that is multiplied and the product are dense arrays in scratch memory,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any, ClassVar, Protocol
 
 from netspec.backends.common.copy_kernels import chain
+from netspec.backends.common.scratch import ScratchMemory
 from netspec.backends.common.trace import Code
 from netspec.graph.execution_plan import align_up
 from netspec.graph.kernel import Buffers, Kernel, Thunk
@@ -78,19 +78,16 @@ class SequenceKernel(Kernel):
         raise NotImplementedError  # abstract
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
-        dtype = node.inputs[0].dtype
-        arrays = sum(align_up(prod(shape) * dtype.itemsize) for shape in self.held(node))
-        return arrays + align_up(self.multiplier(node).nbytes)
+        scratch = ScratchMemory(None, node.inputs[0].dtype)
+        for shape in self.held(node):
+            scratch.take(*shape)
+        return scratch.used + align_up(self.multiplier(node).nbytes)
 
     def scratch(self, node: Node, buffers: Buffers) -> tuple[list[Any], Any]:
         """The scratch arrays and the product's memory."""
-        dtype, shapes = node.inputs[0].dtype, []
-        remaining: Any = buffers.workspace
-        for shape in self.held(node):
-            size = prod(shape) * dtype.itemsize
-            shapes.append(remaining[:size].view(str(dtype)).reshape(shape))
-            remaining = remaining[align_up(size) :]
-        return shapes, remaining
+        scratch, workspace = ScratchMemory(buffers.workspace, node.inputs[0].dtype), buffers.workspace
+        assert workspace is not None
+        return [scratch.take(*shape) for shape in self.held(node)], workspace[scratch.used :]
 
 
 class BaseRecurrenceKernel(SequenceKernel):

@@ -16,13 +16,13 @@ from typing import Any
 from netspec.backends.common.channel_norm import (
     NORMALIZED,
     ChannelNormKernel,
-    ScratchMemory,
     fusion_reject_reason,
     normalization_op,
     operand_bytes,
     operand_extent,
 )
 from netspec.backends.common.copy_kernels import chain
+from netspec.backends.common.scratch import ScratchMemory
 from netspec.backends.common.trace import Code
 from netspec.backends.cuda.column_sums import KEPT, OVER_ELEMENTS, ColumnSums, sums
 from netspec.backends.cuda.kernels.elementwise import bound, value_type

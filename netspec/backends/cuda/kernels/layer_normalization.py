@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from netspec.backends.common.channel_norm import ScratchMemory
 from netspec.backends.common.copy_kernels import chain
+from netspec.backends.common.scratch import ScratchMemory
 from netspec.backends.cuda.column_sums import ColumnSums, sums
 from netspec.backends.cuda.kernels.elementwise import bound
 from netspec.backends.cuda.launch import THREADS, WARP, Launch, number, pointer, sizes

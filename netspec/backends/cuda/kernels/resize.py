@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from netspec.backends.common.copy_kernels import chain
+from netspec.backends.common.scratch import ScratchMemory
 from netspec.backends.cuda import launch
 from netspec.backends.cuda.kernels.elementwise import copy
 from netspec.backends.cuda.launch import Launch, pointer, sizes
-from netspec.graph.execution_plan import align_up
 from netspec.graph.kernel import Buffers, Kernel, Thunk, kernel
 from netspec.graph.layout import LayoutSignature
 from netspec.graph.ops.resize import Resize, ResizeGrad, axis_taps
@@ -111,21 +111,19 @@ class ResizePasses(Kernel):
         return calls
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
-        return sum(align_up(node.inputs[0].type.with_shape(*shape).nbytes) for shape in self.shapes(node))
+        scratch = ScratchMemory(None, node.inputs[0].dtype)
+        for shape in self.shapes(node):
+            scratch.take(*shape)
+        return scratch.used
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        (x,), (y,), space = buffers.inputs, buffers.outputs, buffers.workspace
-        arrays = [x]
-        for shape in self.shapes(node):
-            assert space is not None
-            nbytes = node.inputs[0].type.with_shape(*shape).nbytes
-            arrays.append(space[:nbytes].view(str(x.dtype)).reshape(shape))
-            space = space[align_up(nbytes) :]
-        stages = self.stages(node)
+        (x,), (y,), stages = buffers.inputs, buffers.outputs, self.stages(node)
         if not stages:
             return copy(x, y)
-        results = [*arrays[1:], y]
-        return chain([stage.bind(*operands) for stage, *operands in zip(stages, arrays, results, strict=True)])
+        scratch = ScratchMemory(buffers.workspace, node.inputs[0].dtype)
+        between = [scratch.take(*shape) for shape in self.shapes(node)]
+        arrays = zip(stages, [x, *between], [*between, y], strict=True)
+        return chain([stage.bind(*operands) for stage, *operands in arrays])
 
 
 @kernel(Resize, backend="cuda", rank=5)

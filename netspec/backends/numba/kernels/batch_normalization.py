@@ -11,12 +11,12 @@ from netspec.backends.common.channel_norm import (
     NORMALIZED,
     ChannelNormKernel,
     OperandExtent,
-    ScratchMemory,
     fusion_reject_reason,
     normalization_op,
     operand_extent,
 )
 from netspec.backends.common.copy_kernels import chain
+from netspec.backends.common.scratch import ScratchMemory
 from netspec.backends.common.trace import Code
 from netspec.backends.numba import native
 from netspec.backends.numba.kernels.elementwise import bound

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from netspec.backends.common.scratch import ScratchMemory
 from netspec.backends.numba.kernels.convolution import narrow_vectors_reason
 from netspec.backends.numba.scalar_code import scalar_code, why_untraceable
 from netspec.backends.numba.winograd.tile_selection import best_filter, estimated_seconds
 from netspec.backends.numba.winograd.tiling import (
     LANES,
     Correlation,
-    ScratchLayout,
     Tiling,
     TransformedWeights,
     WeightGradient,
@@ -83,7 +83,7 @@ class WinogradKernel(Kernel):
         raise NotImplementedError  # abstract
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
-        scratch = ScratchLayout()
+        scratch = ScratchMemory(None, DType.FLOAT32)
         self.computation(node).arrays(scratch)
         return scratch.used
 

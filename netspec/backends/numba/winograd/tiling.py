@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from netspec.backends.common.copy_kernels import chain
+from netspec.backends.common.scratch import ScratchMemory
 from netspec.backends.numba.winograd.codegen import BACK, KERNEL, PRODUCT, TRANSFORM, WEIGHTS, code, following, steps_of
 from netspec.backends.numba.winograd.matrices import MinimalFilter
-from netspec.graph.execution_plan import align_up
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 
@@ -111,20 +111,6 @@ class Tiling:
         return ceil(self.count / ceil(self.count * nbytes / BLOCK_BYTES))
 
 
-class ScratchLayout:
-    """Allocates float32 arrays from a workspace in order; without a workspace, adds up their sizes."""
-
-    def __init__(self, workspace: Any = None) -> None:
-        self.workspace, self.used = workspace, 0
-
-    def take(self, count: int) -> Any:
-        """The next `count` elements."""
-        size = FLOAT * count
-        array = None if self.workspace is None else self.workspace[self.used : self.used + size].view("float32")
-        self.used += align_up(size)
-        return array
-
-
 @dataclass(frozen=True)
 class TileTransform:
     """The transform of an operand's tiles, `block` at a time: to (points, tiles, channels)."""
@@ -146,7 +132,7 @@ class TileTransform:
         """Elements between the matrices of adjacent points."""
         return (self.block + max(ROWS.values())) * self.channels + PAD
 
-    def arrays(self, scratch: ScratchLayout) -> tuple[Any, Any]:
+    def arrays(self, scratch: ScratchMemory) -> tuple[Any, Any]:
         """The transformed tiles, and memory for a tile at the edge."""
         edges = self.tiling.workers * self.side**2 * self.channels
         return scratch.take(self.tiling.filtering.points * self.step), scratch.take(edges)
@@ -199,7 +185,7 @@ class Correlation:
         """Elements of products between adjacent points."""
         return self.part * self.form.wide + PAD
 
-    def arrays(self, scratch: ScratchLayout) -> tuple[Any, Any, Any, Any]:
+    def arrays(self, scratch: ScratchMemory) -> tuple[Any, Any, Any, Any]:
         """The transformed tiles, memory for one at the edge, the products, and the results of a tile."""
         filtering, workers = self.tiling.filtering, self.tiling.workers
         return (
@@ -212,7 +198,7 @@ class Correlation:
         self, x: Any, u: Any, y: Any, workspace: Any, extras: Sequence[Any], lines: Sequence[str], name: str
     ) -> Thunk:
         """The calls for all blocks, with an epilogue on each result (see `following`)."""
-        v, edge, z, products = self.arrays(ScratchLayout(workspace))
+        v, edge, z, products = self.arrays(ScratchMemory(workspace, DType.FLOAT32))
         after, steps = following(lines, name, extras, y)
         form, tiling, (yn, _, yh, yw) = self.form, self.tiling, steps_of(y)
         product = code(
@@ -254,14 +240,14 @@ class WeightGradient:
             TileTransform(self.tiling, "data", self.form.channels, self.pads, self.block),
         )
 
-    def arrays(self, scratch: ScratchLayout) -> tuple[Any, Any, Any, Any, Any]:
+    def arrays(self, scratch: ScratchMemory) -> tuple[Any, Any, Any, Any, Any]:
         """The transformed tiles of both, memory for tiles at the edge, and the sums."""
         dy, x = self.operands
         return *dy.arrays(scratch), *x.arrays(scratch), scratch.take(self.form.nbytes // FLOAT)
 
     def bind(self, dy: Any, x: Any, dw: Any, workspace: Any) -> Thunk:
         """The calls for all blocks, and the last one, which computes dw from the sums."""
-        w, dy_edge, v, x_edge, z = self.arrays(ScratchLayout(workspace))
+        w, dy_edge, v, x_edge, z = self.arrays(ScratchMemory(workspace, DType.FLOAT32))
         form, tiling, (of_dy, of_x) = self.form, self.tiling, self.operands
         rows, filtering = EQUAL_ROWS[form.vectors], tiling.filtering
         product = code(WEIGHTS, 3, 9, filtering, rows=rows, vectors=form.vectors, wide=form.wide, few=FEW)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from netspec.backends.common.channel_norm import ScratchMemory
 from netspec.backends.common.copy_kernels import chain
+from netspec.backends.common.scratch import ScratchMemory
 from netspec.backends.cuda.cudnn.attention_graph import (
     AttentionForwardGraph,
     AttentionGradientGraph,

@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 from netspec.backends.common.channel_norm import (
     ChannelNormKernel,
-    ScratchMemory,
     fusion_reject_reason,
     normalization_op,
     operand_bytes,
 )
 from netspec.backends.common.copy_kernels import chain
+from netspec.backends.common.scratch import ScratchMemory
 from netspec.backends.cuda.cudnn.normalization_graph import (
     NormalizationGradientGraph,
     NormalizationGraph,
@@ -230,6 +230,7 @@ class BatchNormalizationGradientKernel(NormalizationKernel):
         operands = [gamma, mean, inverse]
         if dy_index is None:
             assert isinstance(node.op, PrologueFused)
+            assert scratch.workspace is not None
             flat = scratch.workspace[VECTORS * align_up(gamma.nbytes) :][: x.size * x.itemsize].view(x.dtype)
             dy = buffers.layouts.inputs[0].view_elements(flat, node.inputs[0].type)
             code = scalar_code(node.op.prologue(len(extras)), *(value.dtype for value in node.inputs[4:]))
