@@ -77,14 +77,12 @@ class ColumnSums:
 
     def launch(self, parameters: Sequence[KernelParameter], body: str, dtype: DType, **numbers: int) -> Thunk:
         """A call of a body for each channel and part."""
-        text, units = COLUMNS.replace("BODY", body), self.wide * self.pieces
-        for word, meaning in {"NUMBER": dtype, "THREADS": THREADS, "WIDTH": self.width}.items():
-            text = text.replace(word, str(meaning))
+        units, words = self.wide * self.pieces, {"BODY": body, "NUMBER": dtype, "THREADS": THREADS, "WIDTH": self.width}
         limits = sizes(
             max(self.channels * self.limit, self.limit + self.length + THREADS), count=units, wide=self.wide,
             length=self.length, limit=self.limit, channels=self.channels, inner=self.inner, **numbers,
         )  # fmt: skip
-        return Launch([*parameters, *limits], text, units, of_blocks=True).bind()
+        return Launch([*parameters, *limits], COLUMNS, units, of_blocks=True, words=words).bind()
 
 
 class _Whole(ColumnSums):

@@ -7,10 +7,10 @@ first use, by an open device.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -174,6 +174,13 @@ def number(name: str, value: float, dtype: DType) -> KernelParameter:
     return KernelParameter(name, str(dtype), np.dtype(str(dtype)).type(value))
 
 
+def filled(text: str, words: Mapping[str, object]) -> str:
+    """A text with placeholders replaced, one after another."""
+    for word, meaning in words.items():
+        text = text.replace(word, str(meaning))
+    return text
+
+
 @dataclass(frozen=True)
 class Launch:
     """A kernel and its arguments."""
@@ -185,6 +192,8 @@ class Launch:
     """Number of units of work, for threads or for blocks."""
     of_blocks: bool = False
     threads: int = THREADS
+    words: Mapping[str, object] = field(default_factory=dict)
+    """Text to replace placeholders of the body, which are replaced in order."""
 
     @property
     def blocks(self) -> int:
@@ -195,7 +204,7 @@ class Launch:
         """The kernel's name and its source without the prelude. Equal sources have equal names."""
         index = next((parameter.kind for parameter in self.parameters if parameter.kind in ("int32", "int64")), "int32")
         parameters = ", ".join(f"{parameter.kind} {parameter.name}" for parameter in self.parameters)
-        body = "\n    ".join(self.body.strip("\n").splitlines())
+        body = "\n    ".join(filled(self.body, self.words).strip("\n").splitlines())
         head = f"__launch_bounds__({self.threads})"
         code = f"({parameters}) {{\n    typedef {index} Index;\n    {body}\n}}\n"
         name = "netspec_" + sha256((head + code).encode()).hexdigest()[:24]

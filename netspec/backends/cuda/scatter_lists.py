@@ -146,14 +146,11 @@ class ScatterLists:
             "JOIN": JOINS[reduction], "TYPE": joined[2].kind.removeprefix("const ").removesuffix(" *"),
             "BEFORE": "0" if x is None else "x[unit]",
         }  # fmt: skip
-        body = JOINED
-        for word, meaning in words.items():
-            body = body.replace(word, meaning)
-        text = SORT.replace("THREADS", str(self.threads)).replace("DIGITS", str(DIGITS))
+        sorting = {"THREADS": self.threads, "DIGITS": DIGITS}
         return chain(
             [
-                Launch(sort, function + text, 1, of_blocks=True, threads=self.threads).bind(),
+                Launch(sort, function + SORT, 1, of_blocks=True, threads=self.threads, words=sorting).bind(),
                 Launch(starts, function + STARTS, self.targets + 1).bind(),
-                Launch(joined, body, y.size).bind(),
+                Launch(joined, JOINED, y.size, words=words).bind(),
             ]
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from netspec.backends.cuda.kernels.elementwise import stored_type
 from netspec.backends.cuda.kernels.matmul import SLOWER, TileSplit, bound
-from netspec.backends.cuda.launch import pointer
+from netspec.backends.cuda.launch import filled, pointer
 from netspec.backends.cuda.windows import AXES, extents, geometry
 from netspec.graph.kernel import Buffers, Example, Kernel, LowPrecision, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
@@ -74,8 +74,7 @@ class TiledConvolution(Kernel):
         kinds = {"WINDOW": window_type(conv)} | {
             f"TYPE_{name.upper()}": stored_type(array) for name, array in arrays.items()
         }
-        for word, meaning in kinds.items():
-            words = {name: text.replace(word, meaning) for name, text in words.items()}
+        words = {name: filled(text, kinds) for name, text in words.items()}
         large = max(array.size for array in (x, w, y))
         return bound(self.cut(node), parameters, words, numbers, large, result, buffers.workspace)
 

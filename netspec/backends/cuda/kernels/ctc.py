@@ -107,13 +107,10 @@ class CTCKernel(Kernel):
             ),
         ]  # fmt: skip
         words = {
-            "REST": rest_of_source, "NUMBER": str(dtype), "NEVER": c_number(LOG_ZERO, dtype),
+            "REST": rest_of_source, "NUMBER": dtype, "NEVER": c_number(LOG_ZERO, dtype),
             "IMPOSSIBLE": c_number(LOG_ZERO_BOUND, dtype),
         }  # fmt: skip
-        text = FORWARD
-        for word, meaning in words.items():
-            text = text.replace(word, meaning)
-        return Launch(parameters, text, batch, of_blocks=True).bind()
+        return Launch(parameters, FORWARD, batch, of_blocks=True, words=words).bind()
 
 
 @kernel(CTCLoss, backend="cuda", rank=5)

@@ -78,9 +78,7 @@ class CumSumKernel(Kernel):
             ),
         ]  # fmt: skip
         words = {
-            "TYPE": stored_type(x), "THREADS": str(THREADS), "WRITTEN": "total" if op.exclusive else "total + one",
+            "TYPE": stored_type(x), "THREADS": THREADS, "WRITTEN": "total" if op.exclusive else "total + one",
         }  # fmt: skip
         body = BY_BLOCKS if by_blocks else BY_THREADS
-        for word, meaning in words.items():
-            body = body.replace(word, meaning)
-        return Launch(parameters, body, rows, of_blocks=by_blocks).bind()
+        return Launch(parameters, body, rows, of_blocks=by_blocks, words=words).bind()

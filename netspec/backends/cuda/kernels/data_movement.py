@@ -49,13 +49,10 @@ def reordered(source: Any, target: Any) -> Thunk:
         ),
     ]  # fmt: skip
     words = {
-        "TILE": str(TILE), "THREADS": str(THREADS), "VALUE": value_type(source), "TYPE": stored_type(source),
+        "TILE": TILE, "THREADS": THREADS, "VALUE": value_type(source), "TYPE": stored_type(source),
         "TO": stored_type(target),
     }  # fmt: skip
-    body = TURN
-    for word, meaning in words.items():
-        body = body.replace(word, meaning)
-    return Launch(parameters, body, tiled.matrices * wide * high, of_blocks=True).bind()
+    return Launch(parameters, TURN, tiled.matrices * wide * high, of_blocks=True, words=words).bind()
 
 
 class Copier:

@@ -120,9 +120,7 @@ class RowLoops:
         """The call of a body for each row."""
         width = WARP if self.length <= LONG else THREADS
         blocks = -(-self.count // (THREADS // width))
-        text = ROWS.replace("BODY", body)
-        for word, meaning in {"NUMBER": dtype, "THREADS": THREADS, "WIDTH": width}.items():
-            text = text.replace(word, str(meaning))
+        words = {"BODY": body, "NUMBER": dtype, "THREADS": THREADS, "WIDTH": width}
         parameters = [
             *(pointer(name, array) for name, array in arrays.items()),
             *(pointer(name, array, written=True) for name, array in results.items() if array is not None),
@@ -132,7 +130,7 @@ class RowLoops:
                 groups=groups,
             ),
         ]  # fmt: skip
-        return Launch(parameters, text, blocks, of_blocks=True).bind()
+        return Launch(parameters, ROWS, blocks, of_blocks=True, words=words).bind()
 
 
 class OverRowsKernel(Kernel):

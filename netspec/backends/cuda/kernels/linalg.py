@@ -99,15 +99,12 @@ class EliminationKernel(Kernel):
         (x,), (y,), work = buffers.inputs, buffers.outputs, buffers.workspace
         side = x.shape[-1]
         count = x.size // (side * side)
-        words = {**self.words, "TYPE": stored_type(x), "WARPS": str(THREADS // WARP)}
-        body = BODY
-        for word, meaning in words.items():
-            body = body.replace(word, meaning)
+        words = {**self.words, "TYPE": stored_type(x), "WARPS": THREADS // WARP}
         parameters = [
             pointer("x", x), pointer("y", y, written=True), pointer("work", work, written=True),
             *sizes(x.size, count=count, side=side, width=self.columns * side),
         ]  # fmt: skip
-        return Launch(parameters, body, count, of_blocks=True, threads=THREADS).bind()
+        return Launch(parameters, BODY, count, of_blocks=True, threads=THREADS, words=words).bind()
 
 
 @kernel(Det, backend="cuda", rank=5)

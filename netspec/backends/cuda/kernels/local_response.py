@@ -93,10 +93,8 @@ class CrossChannelKernel(Kernel):
         body = BACKWARD if factor else FORWARD
         words = {"SPAN": channels + op.size - 1, "CHANNELS": channels, "NUMBER": kind.dtype,
                  "BEFORE": op.before, "AFTER": op.after, "WINDOW": op.size}  # fmt: skip
-        for word, meaning in words.items():
-            body = body.replace(word, str(meaning))
         threads = min(THREADS, -(-channels // 32) * 32)
-        return Launch(parameters, body, kind.size // channels, of_blocks=True, threads=threads).bind()
+        return Launch(parameters, body, kind.size // channels, of_blocks=True, threads=threads, words=words).bind()
 
 
 @kernel(LRN, backend="cuda", rank=5)

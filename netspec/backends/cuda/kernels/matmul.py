@@ -100,9 +100,6 @@ def bound(
     dtype = DType(str(y.dtype)).compute_dtype
     high, wide = -(-cut.rows // TILE), -(-cut.columns // TILE)
     blocks, size = cut.tiles * cut.pieces * cut.units, y.size
-    body = PRODUCT
-    for word, meaning in ({"OFFSETS": ""} | words | {"NUMBER": str(dtype)}).items():
-        body = body.replace(word, meaning)
     result = y
     if cut.pieces > 1:
         assert workspace is not None
@@ -116,13 +113,13 @@ def bound(
                 rows=cut.rows, columns=cut.columns, size=size, **numbers,
             ),
         ],
-        body, blocks, of_blocks=True, threads=THREADS,
+        PRODUCT, blocks, of_blocks=True, threads=THREADS, words={"OFFSETS": "", **words, "NUMBER": dtype},
     ).bind()  # fmt: skip
     if cut.pieces == 1:
         return first
     added = [pointer("partial", result), pointer("y", y, written=True)]
     limits = sizes(most, count=size, pieces=cut.pieces)
-    return chain([first, Launch([*added, *limits], TOGETHER.replace("NUMBER", str(dtype)), size).bind()])
+    return chain([first, Launch([*added, *limits], TOGETHER, size, words={"NUMBER": dtype}).bind()])
 
 
 def matrix(name: str, array: Any, lines: str, from_line: int, from_step: int) -> tuple[str, dict[str, int]]:

@@ -81,10 +81,7 @@ class OneBitColumns:
         """A call that computes two means for each column, as defined by `replacements`, and runs the code `finish`."""
         wide = WARP if self.across == 1 else 1
         blocks = -(-self.columns // wide)
-        words = {**replacements, "THEN": finish, "TYPE": stored_type(x), "WIDE": str(wide), "THREADS": str(THREADS)}
-        body = OVER_COLUMNS
-        for word, meaning in words.items():
-            body = body.replace(word, meaning)
+        words = {**replacements, "THEN": finish, "TYPE": stored_type(x), "WIDE": wide, "THREADS": THREADS}
         parameters = [
             pointer("x", x), *others,
             *sizes(
@@ -92,7 +89,7 @@ class OneBitColumns:
                 along=self.along,
             ),
         ]  # fmt: skip
-        return Launch(parameters, body, blocks, of_blocks=True).bind()
+        return Launch(parameters, OVER_COLUMNS, blocks, of_blocks=True, words=words).bind()
 
 
 @kernel(OneBitQuantize, backend="cuda", rank=5)

@@ -110,28 +110,26 @@ AVERAGE_GRAD = f"""{OVER_OWNERS}
 """
 
 
-def _words(node: Node) -> dict[str, str]:
+def _words(node: Node) -> dict[str, object]:
     """Geometry as compile-time constants in a body."""
     op: Any = node.op
     counted = of_three(getattr(op, "counted_pads", ()), (0, 0))
     numbers = geometry(op.window) | dict(zip(("BEFORE", "AFTER"), zip(*counted, strict=True), strict=True))
-    constants = {"NUMBER": str(node.inputs[0].dtype)}
+    constants: dict[str, object] = {"NUMBER": node.inputs[0].dtype}
     for word, values in numbers.items():
-        constants |= {f"{word}_{axis.upper()}": str(value) for axis, value in zip(AXES, values, strict=True)}
+        constants |= {f"{word}_{axis.upper()}": value for axis, value in zip(AXES, values, strict=True)}
     return constants
 
 
 def bound(node: Node, body: str, arrays: dict[str, Any], results: Sequence[str], large: Any, small: Any) -> Thunk:
     """A call of a body; `large` is an array over input positions, `small` one over windows."""
-    for word, meaning in _words(node).items():
-        body = body.replace(word, meaning)
     spatial = extents("size", large.shape[2:]) | extents("out", small.shape[2:])
     units = arrays[results[0]].size
     parameters = [
         *(pointer(name, array, written=name in results) for name, array in arrays.items()),
         *sizes(max(large.size, small.size), count=units, channels=large.shape[1], **spatial),
     ]
-    return Launch(parameters, body, units).bind()
+    return Launch(parameters, body, units, words=_words(node)).bind()
 
 
 class Pooling(Kernel):

@@ -152,11 +152,9 @@ def _stage(
         ),
         *([number("factor", factor, dtype)] if factor is not None else []),
     ]  # fmt: skip
-    text = ROWS if cut.by_rows else COLUMNS
     words = {
-        "TYPEOF": str(dtype), "TYPE": stored_type(x), "WARPS": str(THREADS // WARP), "FIRST": c_number(first, dtype),
+        "TYPEOF": dtype, "TYPE": stored_type(x), "WARPS": THREADS // WARP, "FIRST": c_number(first, dtype),
         "SCALED": "total" if factor is None else "total * factor",
     }  # fmt: skip
-    for word, meaning in words.items():
-        text = text.replace(word, meaning)
-    return Launch(parameters, f"const {combine}<{dtype}> combine;\n{text}", units, of_blocks=cut.by_rows).bind()
+    body = f"const {combine}<{dtype}> combine;\n{ROWS if cut.by_rows else COLUMNS}"
+    return Launch(parameters, body, units, of_blocks=cut.by_rows, words=words).bind()
