@@ -108,6 +108,14 @@ class Computation:
     zeros: tuple[int, ...] = ()
     """Arguments that are the constant 0."""
 
+    @classmethod
+    def of_one(
+        cls, primitive: PrimitiveDesc, x: MemoryDesc, y: MemoryDesc, arguments: tuple[Arg, Arg] = (Arg.SRC, Arg.DST)
+    ) -> Computation:
+        """The computation of the only result from the only operand, which are these arguments."""
+        source, target = arguments
+        return cls(primitive, {source: Operand(0, x), target: Operand(0, y, output=True)})
+
     def signature(self, requested: LayoutSignature) -> LayoutSignature:
         """Return the requested layouts, replaced by the layouts that the library chose."""
         inputs, outputs = list(requested.inputs), list(requested.outputs)

@@ -5,8 +5,7 @@ Sums over rows are computed for pieces, which do not depend on the number of thr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.numba import native
@@ -134,18 +133,17 @@ class OverRowsKernel(Kernel):
     low_precision = LowPrecision.DATA
 
 
-class ForwardKernel(OverRowsKernel):
-    """One row after another."""
-
-    center: ClassVar[int]
+@kernel(LayerNormalization, RMSNormalization, backend="numba", rank=5)
+class RowNormalizationKernel(OverRowsKernel):
+    """One row after another: around the mean of each row, or around 0."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        x, dtype = buffers.inputs[0], node.inputs[0].dtype
-        rows, length = _rows(node)
-        arrays = self.arrays(buffers.inputs, buffers.outputs)
+        (x, gamma, *beta), (y, *mean, variance), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype
+        arrays = x, gamma, *(beta or [None]), y, *(mean or [None]), variance
+        (rows, length), centered = _rows(node), isinstance(node.op, LayerNormalization)
         kinds: tuple[Argument, ...] = (
             *(pointer_to(array, dtype) for array in arrays), CompiledFunction("sqrt", dtype), ConstArg(0.0, dtype),
-            ConstArg(1.0, dtype), Literal(self.center), *(Literal(int(array is not None)) for array in arrays[3:]),
+            ConstArg(1.0, dtype), Literal(int(centered)), *(Literal(int(array is not None)) for array in arrays[3:]),
             *(Number(dtype),) * 2, Size(),
         )  # fmt: skip
         epsilon = node.op.epsilon  # type: ignore[attr-defined]  # all ops over rows have it
@@ -153,64 +151,38 @@ class ForwardKernel(OverRowsKernel):
             rows, FORWARD_WORK * x.size, *arrays, 1 / length, epsilon, length
         )
 
-    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
-        """x, gamma, beta, y, mean, variance; None for absent ones."""
-        raise NotImplementedError  # abstract
 
-
-@kernel(LayerNormalization, backend="numba", rank=5)
-class LayerNormalizationKernel(ForwardKernel):
-    """Around the mean of each row."""
-
-    center: ClassVar[int] = 1
-
-    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
-        return (*inputs, *outputs)
-
-
-@kernel(RMSNormalization, backend="numba", rank=5)
-class RMSNormalizationKernel(ForwardKernel):
-    """Around 0."""
-
-    center: ClassVar[int] = 0
-
-    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
-        y, square = outputs
-        return (*inputs, None, y, None, square)
-
-
-class BackwardKernel(OverRowsKernel):
+@kernel(LayerNormalizationGrad, RMSNormalizationGrad, backend="numba", rank=5)
+class RowNormalizationGradKernel(OverRowsKernel):
     """Pieces of rows, then the sums of all pieces."""
-
-    center: ClassVar[int]
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         rows, length = _rows(node)
-        return (1 + self.center) * align_up(_cut(rows)[0] * length * node.inputs[0].dtype.itemsize)
+        return _sums(node) * align_up(_cut(rows)[0] * length * node.inputs[0].dtype.itemsize)
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        (rows, length), dtype = _rows(node), node.inputs[0].dtype
-        arrays = self.arrays(buffers.inputs, buffers.outputs)
-        *operands, dx, dgamma, dbeta = arrays
+        (x, gamma, *mean, variance, dy), (dx, dgamma, *beta) = buffers.inputs, buffers.outputs
+        (rows, length), dtype, dbeta = _rows(node), node.inputs[0].dtype, beta[0] if beta else None
+        operands = x, gamma, *(mean or [None]), variance, dy
         element = Pointer(dtype)
         pieces, piece = _cut(rows)
         slopes = offsets = None
         added = dgamma is not None or dbeta is not None
         if added:
             assert buffers.workspace is not None
-            size = len(buffers.workspace) // (1 + self.center)
+            size = len(buffers.workspace) // _sums(node)
             slopes = buffers.workspace[:size].view(str(dtype))
-            offsets = buffers.workspace[size:].view(str(dtype)) if self.center else None
+            offsets = buffers.workspace[size:].view(str(dtype)) if mean else None
         kinds: tuple[Argument, ...] = (
             *(pointer_to(array, dtype) for array in (*operands, dx)), *(element,) * 2,
-            CompiledFunction("sqrt", dtype), ConstArg(0.0, dtype), ConstArg(1.0, dtype), Literal(self.center),
+            CompiledFunction("sqrt", dtype), ConstArg(0.0, dtype), ConstArg(1.0, dtype), Literal(len(mean)),
             Literal(int(dx is not None)), Literal(int(added)), *(Number(dtype),) * 2, *(Size(),) * 3,
         )  # fmt: skip
         epsilon = node.op.epsilon  # type: ignore[attr-defined]  # all ops over rows have it
         calls = [
             native.of_function(gradients, kinds, native.REASSOCIATE).bind(
-                pieces, BACKWARD_WORK * operands[0].size, *operands, dx, slopes, offsets, 1 / length, epsilon,
-                length, rows, piece,
+                pieces, BACKWARD_WORK * x.size, *operands, dx, slopes, offsets, 1 / length, epsilon, length, rows,
+                piece,
             )
         ]  # fmt: skip
         if added:
@@ -222,27 +194,7 @@ class BackwardKernel(OverRowsKernel):
             )
         return chain(calls)
 
-    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
-        """x, gamma, mean, variance, dy, dx, dgamma, dbeta; None for absent ones."""
-        raise NotImplementedError  # abstract
 
-
-@kernel(LayerNormalizationGrad, backend="numba", rank=5)
-class LayerNormalizationGradKernel(BackwardKernel):
-    """Around the mean of each row."""
-
-    center: ClassVar[int] = 1
-
-    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
-        return (*inputs, *outputs)
-
-
-@kernel(RMSNormalizationGrad, backend="numba", rank=5)
-class RMSNormalizationGradKernel(BackwardKernel):
-    """Around 0."""
-
-    center: ClassVar[int] = 0
-
-    def arrays(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, ...]:
-        x, gamma, square, dy = inputs
-        return (x, gamma, None, square, dy, *outputs, None)
+def _sums(node: Node) -> int:
+    """Number of sums over rows that a gradient computes."""
+    return 2 if isinstance(node.op, LayerNormalizationGrad) else 1

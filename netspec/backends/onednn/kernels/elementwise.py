@@ -115,8 +115,7 @@ class EltwiseKernel(SingleOpKernel):
     def computes(self, op: Any, types: Sequence[TensorType], layouts: LayoutSignature) -> Computation:
         x, y = broadcast(op, types, layouts)
         post_op: EltwisePostOp = FUNCTIONS[type(op)](op)
-        primitive = eltwise_forward(x.desc, y.desc, post_op.algorithm, post_op.alpha)
-        return Computation(primitive, {Arg.SRC: x, Arg.DST: y})
+        return Computation.of_one(eltwise_forward(x.desc, y.desc, post_op.algorithm, post_op.alpha), x.desc, y.desc)
 
 
 @kernel(special.Gelu, unary.Softplus, backend="onednn", rank=11)
@@ -174,8 +173,7 @@ class ReductionKernel(SingleOpKernel):
         kept_type = x.with_shape(*(1 if axis in op.reduced_axes(x) else size for axis, size in enumerate(x.shape)))
         steps = [_aligned(kind, layout.strides(kind), x.rank) for kind, layout in ((x, lies), (kept_type, PLAIN))]
         source, target = _descs(x.shape, steps, [data_type(x, lies), data_type(y, layouts.outputs[0])])
-        arguments: dict[int, Operand] = {Arg.SRC: Operand(0, source), Arg.DST: Operand(0, target, output=True)}
-        return Computation(reduction(source, target, REDUCTIONS[type(op)]), arguments)
+        return Computation.of_one(reduction(source, target, REDUCTIONS[type(op)]), source, target)
 
 
 @kernel(*REDUCTIONS, backend="onednn", rank=6)

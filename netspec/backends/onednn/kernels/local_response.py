@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.backends.onednn.constants import Arg
-from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc
+from netspec.backends.onednn.kernel import Computation, OneDnnKernel, desc
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive import PrimitiveDesc
 from netspec.backends.onednn.primitive_descs import lrn_forward
@@ -45,9 +44,7 @@ class LocalResponseKernel(OneDnnKernel):
         op, x = node.op, node.inputs[0].type
         assert isinstance(op, LRN)
         signature = desc(x, layouts.inputs[0])
-        return Computation(
-            _described(op, signature), {Arg.SRC: Operand(0, signature), Arg.DST: Operand(0, signature, output=True)}
-        )
+        return Computation.of_one(_described(op, signature), signature, signature)
 
 
 def _described(op: LRN, signature: MemoryDesc) -> PrimitiveDesc:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from netspec.backends.onednn.constants import Arg, Tag
-from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, PackedLayout, desc, engine
+from netspec.backends.onednn.constants import Tag
+from netspec.backends.onednn.kernel import Computation, OneDnnKernel, PackedLayout, desc, engine
 from netspec.backends.onednn.memory import MemoryDesc
 from netspec.backends.onednn.primitive_descs import reorder
 from netspec.graph.kernel import Example, kernel
@@ -42,6 +42,4 @@ class ReorderPackedKernel(OneDnnKernel):
         else:
             assert isinstance(op.target.opaque, PackedLayout)
             source, target = op.target.opaque.plain, op.target.opaque.memory
-        return Computation(
-            reorder(source, target), {Arg.SRC: Operand(0, source), Arg.DST: Operand(0, target, output=True)}
-        )
+        return Computation.of_one(reorder(source, target), source, target)

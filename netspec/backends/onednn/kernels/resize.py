@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from netspec.backends.onednn.constants import AlgKind, Arg
-from netspec.backends.onednn.kernel import Computation, OneDnnKernel, Operand, desc
+from netspec.backends.onednn.kernel import Computation, OneDnnKernel, desc
 from netspec.backends.onednn.primitive_descs import resampling_backward, resampling_forward
 from netspec.graph.kernel import Example, kernel
 from netspec.graph.layout import Layout, LayoutSignature
@@ -54,8 +54,7 @@ class ResizeKernel(ResampleKernel):
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, x, y = node.op, desc(node.inputs[0].type, layouts.inputs[0]), desc(node.types[0], layouts.outputs[0])
         assert isinstance(op, Resize)
-        primitive_desc = resampling_forward(x, y, ALGORITHMS[op.sampling])
-        return Computation(primitive_desc, {Arg.SRC: Operand(0, x), Arg.DST: Operand(0, y, output=True)})
+        return Computation.of_one(resampling_forward(x, y, ALGORITHMS[op.sampling]), x, y)
 
 
 @kernel(ResizeGrad, backend="onednn", rank=10)
@@ -70,5 +69,4 @@ class ResizeGradientKernel(ResampleKernel):
         assert isinstance(op, ResizeGrad)
         algorithm = ALGORITHMS[op.resize.sampling]
         hint = resampling_forward(dx, dy, algorithm)
-        primitive_desc = resampling_backward(dx, dy, algorithm, hint)
-        return Computation(primitive_desc, {Arg.DIFF_DST: Operand(0, dy), Arg.DIFF_SRC: Operand(0, dx, output=True)})
+        return Computation.of_one(resampling_backward(dx, dy, algorithm, hint), dy, dx, (Arg.DIFF_DST, Arg.DIFF_SRC))

@@ -20,10 +20,6 @@ FEWEST = 64
 """Minimum channels: for fewer, other kernels concatenate planes faster."""
 
 
-def _described(source: MemoryDesc, target: MemoryDesc) -> Computation:
-    return Computation(reorder(source, target), {Arg.SRC: Operand(0, source), Arg.DST: Operand(0, target, output=True)})
-
-
 @kernel(Transpose, backend="onednn", rank=6)
 class TransposeKernel(OneDnnKernel):
     """Axes in another order; the operand may have its axes in any memory order."""
@@ -41,7 +37,8 @@ class TransposeKernel(OneDnnKernel):
         steps = lies.strides(node.inputs[0].type)
         turned = tuple(steps[axis] for axis in op.permutation)
         source = MemoryDesc.strided(engine(), y.shape, turned, data_type(y, lies))
-        return _described(source, MemoryDesc.strided(engine(), y.shape, dtype=data_type(y, to)))
+        target = MemoryDesc.strided(engine(), y.shape, dtype=data_type(y, to))
+        return Computation.of_one(reorder(source, target), source, target)
 
 
 @kernel(Reorder, backend="onednn", rank=6)
@@ -66,7 +63,7 @@ class ReorderAxesKernel(OneDnnKernel):
             MemoryDesc.strided(engine(), x.shape, layout.strides(x), data_type(x, layout))
             for layout in (layouts.inputs[0], layouts.outputs[0])
         )
-        return _described(source, target)
+        return Computation.of_one(reorder(source, target), source, target)
 
 
 @kernel(Concat, backend="onednn", rank=4)
