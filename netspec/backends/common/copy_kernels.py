@@ -17,23 +17,27 @@ MAX_RUNS = 64
 """Maximum number of runs that are copied by a call each: with more, calling takes as long as copying."""
 
 
-class CopyFunctions(Protocol):
-    """The copy functions of a backend."""
+class ArrayArithmetic(Protocol):
+    """Copies and sums of a backend."""
 
     def copy(self, source: Any, target: Any) -> Thunk:
-        """A call that copies an array into another of the same shape and element type."""
-        ...
-
-    def reordered(self, source: Any, target: Any) -> Thunk:
-        """A call that copies between arrays with different memory orders."""
+        """A call that copies an array, which may broadcast, into another of the same element type."""
         ...
 
     def fill(self, value: float, target: Any) -> Thunk:
         """A call that writes one value into all elements of an array."""
         ...
 
-    def added(self, source: Any, target: Any) -> Thunk:
-        """A call that adds an array to another."""
+    def sum(self, left: Any, right: Any, target: Any) -> Thunk:
+        """A call that adds two arrays; the target may be one of them."""
+        ...
+
+
+class CopyFunctions(ArrayArithmetic, Protocol):
+    """The copy functions of a backend."""
+
+    def reordered(self, source: Any, target: Any) -> Thunk:
+        """A call that copies between arrays with different memory orders."""
         ...
 
 
@@ -146,7 +150,7 @@ class BaseTakeGradKernel(RunCopyKernel):
         calls = [self.copier.fill(0, dx)]
         for at, first, length in runs(op.index):
             source, target = _part(dy, op.axis, at, at + length), _part(dx, op.axis, first, first + length)
-            calls.append(self.copier.added(source, target))
+            calls.append(self.copier.sum(target, source, target))
         return chain(calls)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
-from netspec.backends.common.copy_kernels import chain
+from netspec.backends.common.copy_kernels import ArrayArithmetic, chain
 from netspec.backends.common.scratch import ScratchMemory
 from netspec.backends.common.trace import Code
 from netspec.graph.execution_plan import align_up
@@ -35,7 +35,7 @@ class StepProduct(Protocol):
         ...
 
 
-class CellArithmetic(Protocol):
+class CellArithmetic(ArrayArithmetic, Protocol):
     """Elementwise arithmetic of a backend."""
 
     def why_untraceable(self, op: Op, types: Sequence[TensorType]) -> str | None:
@@ -48,18 +48,6 @@ class CellArithmetic(Protocol):
 
     def cell(self, code: Code) -> Cell:
         """Make a call that applies scalar code to arrays."""
-        ...
-
-    def copy(self, source: Any, target: Any) -> Thunk:
-        """A call that copies an array, which may broadcast."""
-        ...
-
-    def fill(self, value: float, target: Any) -> Thunk:
-        """A call that writes one value into all elements."""
-        ...
-
-    def sum(self, left: Any, right: Any, target: Any) -> Thunk:
-        """A call that adds two arrays."""
         ...
 
 

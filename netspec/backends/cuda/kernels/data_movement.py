@@ -6,7 +6,7 @@ from typing import Any
 
 from netspec.backends.common import copy_kernels
 from netspec.backends.common.loops import TransposedCopy
-from netspec.backends.cuda.kernels.elementwise import bound, copy, fill, stored_type, value_type
+from netspec.backends.cuda.kernels.elementwise import add, copy, fill, stored_type, value_type
 from netspec.backends.cuda.launch import THREADS, Launch, pointer, sizes
 from netspec.graph.kernel import Thunk
 
@@ -58,11 +58,7 @@ def reordered(source: Any, target: Any) -> Thunk:
 class Copier:
     """Copies as elementwise kernels and as transposed tiles."""
 
-    copy, fill, reordered = staticmethod(copy), staticmethod(fill), staticmethod(reordered)
-
-    def added(self, source: Any, target: Any) -> Thunk:
-        """A call that adds, as an elementwise sum."""
-        return bound(((), ("a0 + a1",)), [target, source], [target])
+    copy, fill, sum, reordered = staticmethod(copy), staticmethod(fill), staticmethod(add), staticmethod(reordered)
 
 
 copy_kernels.register(Copier(), backend="cuda", rank=5)

@@ -61,6 +61,11 @@ def fill(value: float, target: Any) -> Thunk:
     return bound(((), (text,)), [], [target])
 
 
+def add(left: Any, right: Any, target: Any) -> Thunk:
+    """A call that adds two arrays; the target may be one of them."""
+    return bound(((), ("a0 + a1",)), [left, right], [target])
+
+
 def stored_type(array: Any) -> str:
     """The C++ type of an element in memory."""
     return c_type(DType(str(array.dtype)))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from netspec.backends.common import recurrence
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.common.trace import Code
-from netspec.backends.cuda.kernels.elementwise import bound, copy, fill
+from netspec.backends.cuda.kernels.elementwise import add, bound, copy, fill
 from netspec.backends.cuda.kernels.matmul import matmul, tile_split
 from netspec.backends.cuda.scalar_code import scalar_code, why_untraceable
 from netspec.graph.kernel import Thunk, kernel
@@ -32,7 +32,7 @@ class TiledProduct:
     def bind(self, rows: Any, matrix: Any, bias: Any | None, result: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
         """See `StepProduct`."""
         multiply = matmul(self._op, rows, matrix, result, scratch)
-        return [], multiply if bias is None else chain([multiply, _sum(result, bias, result)])
+        return [], multiply if bias is None else chain([multiply, add(result, bias, result)])
 
 
 def _cell(code: Code) -> recurrence.Cell:
@@ -40,15 +40,11 @@ def _cell(code: Code) -> recurrence.Cell:
     return partial(bound, code)
 
 
-def _sum(left: Any, right: Any, target: Any) -> Thunk:
-    return bound(((), ("a0 + a1",)), [left, right], [target])
-
-
 class CudaCellArithmetic:
     """Elementwise kernels as cell arithmetic."""
 
-    cell, sum = staticmethod(_cell), staticmethod(_sum)
-    copy, fill = staticmethod(copy), staticmethod(fill)
+    cell = staticmethod(_cell)
+    copy, fill, sum = staticmethod(copy), staticmethod(fill), staticmethod(add)
     scalar_code, why_untraceable = staticmethod(scalar_code), staticmethod(why_untraceable)
 
 

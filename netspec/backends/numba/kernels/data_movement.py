@@ -7,7 +7,7 @@ from typing import Any
 from netspec.backends.common import copy_kernels
 from netspec.backends.common.loops import TransposedCopy
 from netspec.backends.numba import native
-from netspec.backends.numba.kernels.elementwise import bound, copy, fill
+from netspec.backends.numba.kernels.elementwise import add, copy, fill
 from netspec.backends.numba.native import Pointer, Size
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
@@ -50,11 +50,7 @@ def reordered(source: Any, target: Any) -> Thunk:
 class Copier:
     """Copies as compiled loops."""
 
-    copy, fill, reordered = staticmethod(copy), staticmethod(fill), staticmethod(reordered)
-
-    def added(self, source: Any, target: Any) -> Thunk:
-        """A call that adds, as an elementwise sum."""
-        return bound((("t = a0 + a1",), ("t",)), [target, source], [target])
+    copy, fill, sum, reordered = staticmethod(copy), staticmethod(fill), staticmethod(add), staticmethod(reordered)
 
 
 copy_kernels.register(Copier(), backend="numba", rank=5)

@@ -79,6 +79,11 @@ def fill(value: float, target: Any) -> Thunk:
     return bound(((), (text,)), [], [target])
 
 
+def add(left: Any, right: Any, target: Any) -> Thunk:
+    """A call that adds two arrays; the target may be one of them."""
+    return bound((("t = a0 + a1",), ("t",)), [left, right], [target])
+
+
 def dtype_of(array: Any) -> DType:
     """The element type of an array."""
     return DType(str(array.dtype))

@@ -11,7 +11,7 @@ import numpy as np
 from netspec.backends.common import recurrence
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.common.trace import Code
-from netspec.backends.numba.kernels.elementwise import binder, bound, copy, fill
+from netspec.backends.numba.kernels.elementwise import add, binder, copy, fill
 from netspec.backends.numba.scalar_code import scalar_code, why_untraceable
 from netspec.graph.kernel import Thunk, kernel
 from netspec.graph.ops.recurrence import Recurrence, RecurrenceGrad
@@ -51,12 +51,8 @@ class StepThunks:
 class NumbaCellArithmetic:
     """Compiled loops."""
 
-    cell, copy, fill = StepThunks, staticmethod(copy), staticmethod(fill)
+    cell, copy, fill, sum = StepThunks, staticmethod(copy), staticmethod(fill), staticmethod(add)
     scalar_code, why_untraceable = staticmethod(scalar_code), staticmethod(why_untraceable)
-
-    def sum(self, left: Any, right: Any, target: Any) -> Thunk:
-        """One loop."""
-        return bound((("t0 = a0 + a1",), ("t0",)), [left, right], [target])
 
 
 @kernel(Recurrence, backend="numba", rank=5)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from netspec.backends.common import recurrence
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.cuda.cublaslt.matmul import WORKSPACE, bind_matmul
+from netspec.backends.cuda.kernels.elementwise import add
 from netspec.backends.cuda.kernels.recurrence import CudaCellArithmetic
 from netspec.graph.kernel import Thunk, kernel
 from netspec.graph.ops.recurrence import Recurrence, RecurrenceGrad
@@ -28,7 +29,7 @@ class LtStepProduct:
         if bias is None or result.dtype == "float32":
             flat = () if bias is None else (bias.reshape(-1),)
             return [], bind_matmul(rows, right, result, scratch, *flat, fast=self._fast)
-        return [], chain([bind_matmul(rows, right, result, scratch), CudaCellArithmetic.sum(result, bias, result)])
+        return [], chain([bind_matmul(rows, right, result, scratch), add(result, bias, result)])
 
 
 class LtSequenceKernel(recurrence.SequenceKernel):
