@@ -25,12 +25,15 @@ class Loops:
         return prod(self.sizes)
 
 
+def element_strides(array: Any) -> list[int]:
+    """Strides of an array, in elements."""
+    return [step // array.itemsize for step in array.strides]
+
+
 def broadcast_strides(array: Any, shape: Sequence[int]) -> list[int]:
     """Steps, in elements, of an array that broadcasts to `shape`; 0 along axes where it repeats."""
     lead = len(shape) - array.ndim
-    strides = [
-        0 if size == 1 else step // array.itemsize for size, step in zip(array.shape, array.strides, strict=True)
-    ]
+    strides = [0 if size == 1 else step for size, step in zip(array.shape, element_strides(array), strict=True)]
     return [0] * lead + strides
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
-from netspec.backends.common.loops import merge_loops
+from netspec.backends.common.loops import element_strides, merge_loops
 from netspec.graph.kernel import Kernel, LowPrecision
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
 from netspec.graph.ops.reduce import ReduceMean, Reduction
@@ -46,10 +48,17 @@ class ReductionLoops:
 
 def reduction_loops(op: Reduction, x: TensorType, layout: Layout) -> ReductionLoops | None:
     """The loops over an operand in a layout; the result is plain."""
-    return ReductionLoops.of(x.shape, layout.strides(x), result_strides(op, x))
+    return ReductionLoops.of(x.shape, layout.strides(x), _result_strides(op, x))
 
 
-def result_strides(op: Reduction, x: TensorType) -> list[int]:
+def array_loops(op: Reduction, x: TensorType, array: Any) -> tuple[ReductionLoops, int]:
+    """The loops over an operand in memory, and the number of elements that are reduced to one."""
+    loops = ReductionLoops.of(x.shape, element_strides(array), _result_strides(op, x))
+    assert loops is not None
+    return loops, prod(x.shape[axis] for axis in op.reduced_axes(x))
+
+
+def _result_strides(op: Reduction, x: TensorType) -> list[int]:
     """Steps of the plain result along the operand's axes."""
     axes = op.reduced_axes(x)
     kept_type = x.with_shape(*(1 if axis in axes else size for axis, size in enumerate(x.shape)))

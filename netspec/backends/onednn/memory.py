@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Self
 
+from netspec.backends.common.loops import element_strides
 from netspec.backends.onednn.constants import DataType, FormatKind, Query, Tag
 from netspec.backends.onednn.native import OneDnnEngine, OneDnnObject, Pointer
 
@@ -53,7 +54,7 @@ class MemoryDesc(OneDnnObject):
         """The layout that a NumPy array has. Raises `ValueError` for strides that are negative or within an element."""
         if any(stride < 0 or stride % array.itemsize for stride in array.strides):
             raise ValueError(f"an array with strides of {array.strides} bytes")
-        strides = tuple(stride // array.itemsize for stride in array.strides)
+        strides = tuple(element_strides(array))
         return cls.strided(engine, tuple(array.shape), strides, DTYPES[str(array.dtype)])
 
     @classmethod

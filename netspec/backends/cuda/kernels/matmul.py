@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from netspec.backends.common.copy_kernels import chain
-from netspec.backends.common.loops import collapse_loops
+from netspec.backends.common.loops import collapse_loops, element_strides
 from netspec.backends.cuda.kernels.elementwise import ElementOffsets, stored_type
 from netspec.backends.cuda.launch import THREADS, KernelParameter, Launch, pointer, sizes
 from netspec.graph.kernel import Buffers, Example, Kernel, LowPrecision, Thunk, kernel
@@ -130,11 +130,6 @@ def matrix(name: str, array: Any, lines: str, from_line: int, from_step: int) ->
     return f"{kind}{{{name} + at_{name}, {lines}, {name}_line, {name}_step}}", numbers
 
 
-def steps(array: Any) -> list[int]:
-    """Strides of an array, in elements."""
-    return [step // array.itemsize for step in array.strides]
-
-
 def tile_split(op: MatMul, a: TensorType, b: TensorType) -> TileSplit:
     """Return the split of a product; batches that share one right matrix are one product."""
     *lead, rows, columns = op.infer(a, b).shape
@@ -149,7 +144,7 @@ def matmul(op: MatMul, a: Any, b: Any, y: Any, workspace: Any | None = None) -> 
     cut = tile_split(op, *(TensorType(array.shape, DType(str(array.dtype)).compute_dtype) for array in (a, b)))
     if b.ndim == 2 and not op.transpose_a and a.ndim > 2:
         a, y = a.reshape(-1, a.shape[-1]), y.reshape(-1, y.shape[-1])
-    along_a, along_b, along_y = (steps(array)[-2:] for array in (a, b, y))
+    along_a, along_b, along_y = (element_strides(array)[-2:] for array in (a, b, y))
     left, numbers = matrix("a", a, "rows", *(along_a[::-1] if op.transpose_a else along_a))
     right, others = matrix("b", b, "columns", *(along_b if op.transpose_b else along_b[::-1]))
     loops = collapse_loops(y.shape[:-2], [array[..., 0, 0] for array in (y, a, b)])

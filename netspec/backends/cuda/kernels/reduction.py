@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
-from netspec.backends.common.reduction_loops import BaseReductionKernel, ReductionLoops, result_strides
+from netspec.backends.common.reduction_loops import BaseReductionKernel, ReductionLoops, array_loops
 from netspec.backends.cuda.kernels.elementwise import stored_type
 from netspec.backends.cuda.launch import THREADS, WARP, Launch, number, pointer, sizes
 from netspec.backends.cuda.scalar_code import c_number
@@ -99,9 +98,7 @@ class ReduceKernel(BaseReductionKernel):
         assert isinstance(op, Reduction)
         assert y is not None
         kind = node.inputs[0].type
-        loops = ReductionLoops.of(kind.shape, [step // x.itemsize for step in x.strides], result_strides(op, kind))
-        assert loops is not None
-        count = prod(kind.shape[axis] for axis in op.reduced_axes(kind))
+        loops, count = array_loops(op, kind, x)
         factor = 1.0 / count if isinstance(op, ReduceMean) else None
         cut = ReductionSplit.of(loops)
         steps = loops.y[0], loops.y[2]

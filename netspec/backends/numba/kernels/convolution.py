@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from netspec.backends.common.loops import element_strides
 from netspec.backends.numba import native
 from netspec.backends.numba.native import Pointer, Size
 from netspec.graph.fused import EpilogueFused, FusedStep
@@ -138,10 +139,6 @@ def reject_reason(conv: Conv, x: TensorType, w: TensorType) -> str | None:
     return narrow_vectors_reason() if fits else f"no tile divides {filters} filters and {channels} channels"
 
 
-def _steps(array: Any) -> list[int]:
-    return [step // array.itemsize for step in array.strides]
-
-
 def _compiled(source: str, pointers: int, sizes: int, **numbers: int | bool) -> native.CompiledKernel:
     arguments = (*(Pointer(DType.FLOAT32),) * pointers, *(Size(),) * sizes)
     return native.of_source(source.format(samples=SAMPLES, **numbers), arguments, modules=(TILES,))
@@ -182,7 +179,8 @@ class ConvolutionBatchLastKernel(BatchLast):
         relu = isinstance(node.op, EpilogueFused) and len(node.op.body) == 2
         code = _compiled(FORWARD, 4, 13, rows=rows, relu=relu, height=height, width=width)
         blocks = batch // SAMPLES
-        sizes = blocks, out_h, out_w, channels, *_steps(x)[1:], *_steps(y)[1:], *_steps(w)[:2], int(bool(extra))
+        (_, *x_steps), (_, *y_steps), (*w_steps, _, _) = map(element_strides, (x, y, w))
+        sizes = blocks, out_h, out_w, channels, *x_steps, *y_steps, *w_steps, int(bool(extra))
         units = filters // rows * blocks * out_h * out_w
         return code.bind(units, y.size * w.size // filters, x, w, bias, y, *sizes)
 
@@ -218,7 +216,8 @@ class ConvolutionInputGradientBatchLastKernel(BatchLast):
         rows, blocks = rows_of(channels), batch // SAMPLES
         assert rows
         code = _compiled(INPUT_GRADIENT, 4, 14, rows=rows, height=height, width=width)
-        sizes = blocks, in_h, in_w, out_h, out_w, filters, *_steps(dy)[1:], *_steps(dx)[1:], *_steps(w)[:2]
+        (_, *y_steps), (_, *x_steps), (*w_steps, _, _) = map(element_strides, (dy, dx, w))
+        sizes = blocks, in_h, in_w, out_h, out_w, filters, *y_steps, *x_steps, *w_steps
         units = channels // rows * blocks * in_h * in_w
         return code.bind(units, dy.size * w.size // filters, dy, w, _zero(), dx, *sizes)
 
@@ -244,6 +243,7 @@ class ConvolutionWeightGradientBatchLastKernel(BatchLast):
         rows = rows_of_products(filters, width)
         assert rows
         code = _compiled(WEIGHT_GRADIENT, 3, 10, rows=rows, height=height, width=width)
-        sizes = out_h, out_w * batch, channels, *_steps(dy)[1:3], *_steps(x)[1:], *_steps(dw)[:2]
+        (_, *y_steps, _), (_, *x_steps), (*w_steps, _, _) = map(element_strides, (dy, x, dw))
+        sizes = out_h, out_w * batch, channels, *y_steps, *x_steps, *w_steps
         units = filters // rows * channels * height
         return code.bind(units, dy.size * dw.size // filters, dy, x, dw, *sizes)

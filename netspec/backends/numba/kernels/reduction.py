@@ -8,10 +8,9 @@ in their order: the result is the same on any number of threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
-from netspec.backends.common.reduction_loops import BaseReductionKernel, ReductionLoops, result_strides
+from netspec.backends.common.reduction_loops import BaseReductionKernel, ReductionLoops, array_loops
 from netspec.backends.numba import native
 from netspec.backends.numba.native import Literal, Number, Size, pointer_to
 from netspec.graph.kernel import Buffers, Thunk, kernel
@@ -143,10 +142,8 @@ class ReduceKernel(BaseReductionKernel):
         assert isinstance(op, Reduction)
         assert y is not None
         kind = node.inputs[0].type
-        loops = ReductionLoops.of(kind.shape, [step // x.itemsize for step in x.strides], result_strides(op, kind))
-        assert loops is not None
+        loops, count = array_loops(op, kind, x)
         rows, columns = BODIES[type(op)]
-        count = prod(kind.shape[axis] for axis in op.reduced_axes(kind))
         sign = -1.0 if isinstance(op, ReduceMin) else 1.0
         factor = 1.0 / count if isinstance(op, ReduceMean) else sign
         k0, _, k1, _ = loops.sizes

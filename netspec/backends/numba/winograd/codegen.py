@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from netspec.backends.common.loops import broadcast_strides
 from netspec.backends.numba import native
 from netspec.backends.numba.native import Pointer, Size
 from netspec.backends.numba.winograd.matrices import MinimalFilter
@@ -166,8 +167,7 @@ def following(lines: Sequence[str], name: str, extras: Sequence[Any], y: Any) ->
     """
     steps, offsets, loads = [], [], []
     for k, extra in enumerate(extras, 1):
-        expanded = extra.reshape((1,) * (y.ndim - extra.ndim) + extra.shape)
-        n, m, h, w = (0 if size == 1 else step for size, step in zip(expanded.shape, steps_of(expanded), strict=True))
+        n, m, h, w = broadcast_strides(extra, y.shape)
         assert m in (0, 1), "channels lie side by side"
         steps += [n, h, w]
         offsets.append(f"p{k} = n * e{k}n + (h + i) * e{k}h + (w + j) * e{k}w{' + m' if m else ''}")
@@ -181,8 +181,3 @@ def following(lines: Sequence[str], name: str, extras: Sequence[Any], y: Any) ->
         "name": name,
     }
     return text, steps
-
-
-def steps_of(array: Any) -> list[int]:
-    """Strides in elements."""
-    return [step // array.itemsize for step in array.strides]

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from netspec.backends.common.copy_kernels import chain
+from netspec.backends.common.loops import element_strides
 from netspec.backends.common.scratch import ScratchMemory
-from netspec.backends.numba.winograd.codegen import BACK, KERNEL, PRODUCT, TRANSFORM, WEIGHTS, code, following, steps_of
+from netspec.backends.numba.winograd.codegen import BACK, KERNEL, PRODUCT, TRANSFORM, WEIGHTS, code, following
 from netspec.backends.numba.winograd.matrices import MinimalFilter
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
@@ -73,7 +74,7 @@ class TransformedWeights:
 
     def bind(self, w: Any, u: Any) -> Thunk:
         """A call that transforms the kernel w to u."""
-        wm, wc, wi, wj = steps_of(w)
+        wm, wc, wi, wj = element_strides(w)
         start = 0
         if self.turned:
             start, wm, wc, wi, wj = (self.filtering.taps - 1) * (wi + wj), wc, wm, -wi, -wj
@@ -139,7 +140,7 @@ class TileTransform:
 
     def bind(self, x: Any, v: Any, edge: Any, begin: int, count: int) -> Thunk:
         """A call for `count` tiles from `begin` on."""
-        tiling, (xn, _, xh, xw) = self.tiling, steps_of(x)
+        tiling, (xn, _, xh, xw) = self.tiling, element_strides(x)
         compiled = code(TRANSFORM, 4, 14, tiling.filtering, operand=self.operand, side=self.side)
         return compiled.bind(
             tiling.workers, count * self.channels * tiling.filtering.points, x, v, edge, _zero(), begin, count,
@@ -200,7 +201,7 @@ class Correlation:
         """The calls for all blocks, with an epilogue on each result (see `following`)."""
         v, edge, z, products = self.arrays(ScratchMemory(workspace, DType.FLOAT32))
         after, steps = following(lines, name, extras, y)
-        form, tiling, (yn, _, yh, yw) = self.form, self.tiling, steps_of(y)
+        form, tiling, (yn, _, yh, yw) = self.form, self.tiling, element_strides(y)
         product = code(
             PRODUCT, 5 + len(extras), 18 + len(steps), tiling.filtering, rows=ROWS[form.vectors], vectors=form.vectors,
             wide=form.wide, **after,
@@ -260,7 +261,7 @@ class WeightGradient:
                 filtering.points * groups * blocks, count * form.channels * form.filters, v, w, z, count, blocks,
                 groups, form.channels, form.filters, of_x.step, of_dy.step, form.step, begin,
             ))  # fmt: skip
-        wm, wc, wi, wj = steps_of(dw)
+        wm, wc, wi, wj = element_strides(dw)
         back = code(BACK, 2, 6, filtering, wide=form.wide)
         size = form.filters // LANES
         return chain([*calls, back.bind(size, 4 * dw.size, z, dw, form.channels, wc, wm, wi, wj, form.step)])
