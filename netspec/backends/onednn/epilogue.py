@@ -16,14 +16,15 @@ from netspec.graph.op import Op
 from netspec.graph.ops import elementwise, special, unary
 from netspec.graph.types import TensorType
 
+GELU, SOFTPLUS = EltwisePostOp(AlgKind.ELTWISE_GELU_ERF), EltwisePostOp(AlgKind.ELTWISE_SOFT_RELU, 1.0)
 UNARY: dict[type[Op], Callable[[Any], EltwisePostOp | PReluPostOp]] = {
     unary.Relu: lambda op: PReluPostOp(),  # the library's own ReLU hides NaN from the guard
     unary.Sigmoid: lambda op: EltwisePostOp(AlgKind.ELTWISE_LOGISTIC),
     unary.Tanh: lambda op: EltwisePostOp(AlgKind.ELTWISE_TANH),
     unary.Elu: lambda op: EltwisePostOp(AlgKind.ELTWISE_ELU, op.alpha),
-    unary.Softplus: lambda op: EltwisePostOp(AlgKind.ELTWISE_SOFT_RELU, 1.0),
+    unary.Softplus: lambda op: SOFTPLUS,
     unary.Abs: lambda op: EltwisePostOp(AlgKind.ELTWISE_ABS),
-    special.Gelu: lambda op: EltwisePostOp(AlgKind.ELTWISE_GELU_ERF),
+    special.Gelu: lambda op: GELU,
 }
 """Functions that keep NaN. (The library's exp turns it into infinity.)"""
 

@@ -96,18 +96,6 @@ def eltwise_forward(src: MemoryDesc, dst: MemoryDesc, algorithm: AlgKind, alpha:
     return PrimitiveDesc.make(src.engine, "eltwise_forward", FORWARD, algorithm, src, dst, float(alpha), 0.0)
 
 
-def eltwise_backward(
-    diff_src: MemoryDesc, diff_dst: MemoryDesc, src: MemoryDesc, algorithm: AlgKind, hint: PrimitiveDesc
-) -> PrimitiveDesc:
-    """SRC, DIFF_DST → DIFF_SRC, which may be DIFF_DST."""
-    return PrimitiveDesc.make(src.engine, "eltwise_backward", algorithm, diff_src, diff_dst, src, 0.0, 0.0, hint)
-
-
-def binary(src: MemoryDesc, other: MemoryDesc, dst: MemoryDesc, algorithm: AlgKind) -> PrimitiveDesc:
-    """SRC, SRC_1 → DST = src ∘ other; sizes of 1 are broadcast (ranks must be equal). DST may be SRC."""
-    return PrimitiveDesc.make(src.engine, "binary", algorithm, src, other, dst)
-
-
 def reduction(src: MemoryDesc, dst: MemoryDesc, algorithm: AlgKind) -> PrimitiveDesc:
     """SRC → DST, over the axes whose size in `dst` is 1."""
     return PrimitiveDesc.make(src.engine, "reduction", algorithm, src, dst, 0.0, 0.0)

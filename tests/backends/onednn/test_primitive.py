@@ -14,7 +14,7 @@ from netspec.backends.onednn.attributes import Attributes, BinaryPostOp, Eltwise
 from netspec.backends.onednn.constants import AlgKind, Arg, DataType, Query, Status, post_op_src
 from netspec.backends.onednn.memory import Memory, MemoryDesc
 from netspec.backends.onednn.native import OneDnnError, c_argument, open_engine
-from netspec.backends.onednn.primitive_descs import binary, eltwise_forward, matmul, reorder
+from netspec.backends.onednn.primitive_descs import eltwise_forward, matmul, reorder
 from netspec.backends.openmp import using_threads
 from netspec.errors import RunError
 from tests.backends.onednn.harness import Run, assert_close, describe, uniform
@@ -92,8 +92,8 @@ def test_unimplemented_differs_from_invalid(engine):
     with pytest.raises(OneDnnError, match="unimplemented") as unimplemented:
         reorder(half, integer)
     assert unimplemented.value.code == Status.UNIMPLEMENTED
-    with pytest.raises(OneDnnError, match="binary_primitive_desc_create says invalid arguments") as invalid:
-        binary(describe(engine, (4,)), describe(engine, (3,)), describe(engine, (4,)), AlgKind.BINARY_ADD)
+    with pytest.raises(OneDnnError, match="matmul_primitive_desc_create says invalid arguments") as invalid:
+        matmul(describe(engine, (4, 2)), describe(engine, (3, 4)), None, describe(engine, (4, 4)))
     assert invalid.value.code == Status.INVALID_ARGUMENTS
     assert isinstance(invalid.value, RunError)
     assert OneDnnError("f", 77).reason == "status 77"
