@@ -17,6 +17,7 @@ __all__ = [
     "kernel_settings",
     "load_spec",
     "load_train",
+    "model_settings",
     "net_of",
     "precision_of",
 ]
@@ -39,6 +40,11 @@ def kernel_settings(spec: NetSpec | TrainSpec, autotune: str | None = None) -> d
         "autotune": autotune or settings.autotune, "rounding": settings.rounding,
         "deterministic": settings.deterministic,
     }  # fmt: skip
+
+
+def model_settings(spec: NetSpec | TrainSpec, autotune: str | None = None) -> dict[str, Any]:
+    """The arguments with which `load` opens a model that computes as its training file says."""
+    return {"precision": str(precision_of(spec)), **kernel_settings(spec, autotune)}
 
 
 def precision_of(spec: NetSpec | TrainSpec) -> Precision:

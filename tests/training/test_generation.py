@@ -20,9 +20,10 @@ from netspec.cli import main
 from netspec.errors import InputError
 from netspec.layers.base import LayerSpec
 from netspec.schema.specs.kinds import LAYERS
-from netspec.tools.inference.generate import decoded_pieces
+from netspec.tools.inference.generate import TextModel, decoded_pieces
 from netspec.training.generation.beam_search import beam_search
 from netspec.training.generation.language_model import LanguageModelGenerator, Sampling, TokenWindow
+from netspec.training.inference.model import Model
 
 STEPS, TOKENS = 6, 7
 
@@ -284,6 +285,19 @@ def test_beam_search_draws_nothing(run: Path, capsys: pytest.CaptureFixture[str]
         netspec.generate(run, "ab", beams=2, top_k=3)
     with pytest.raises(InputError, match="the number of beams must be 1 or more"):
         netspec.generate(run, "ab", beams=0)
+
+
+def test_text_is_generated_in_the_precision_of_the_training(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def text_model(model: Model) -> TextModel:
+        opened.append(str(model.compiler.precision))
+        return TextModel(model)
+
+    monkeypatch.setattr("netspec.tools.inference.generate.TextModel", text_model)
+    Path("train.yaml").write_text(TRAIN.replace("train: {max", "train: {precision: bfloat16, max"))
+    netspec.generate("train.yaml", "ab", tokens=2, weights=run / "weights.h5")
+    assert opened == ["bfloat16"]
 
 
 def test_the_same_seed_generates_the_same_text(run: Path) -> None:

@@ -22,7 +22,7 @@ from netspec.schema.load import Source
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.inference.explained_value import explained_value
 from netspec.tools.model_inputs import load, spec_and_weights
-from netspec.tools.specs import load_spec
+from netspec.tools.specs import load_spec, model_settings
 from netspec.training.evaluation import data_change, in_target_units, open_evaluation_loader
 from netspec.training.inference.model import Model
 from netspec.training.inference.predict_files import FilePreparation, inference_split, input_arrays, recall_learned
@@ -496,6 +496,6 @@ def _training_and_model(source: Source, weights: str | Path | None, device: str)
         raise InputError(
             "this is a net file, without data", expected="a run directory or a training file", got=str(source)
         )
-    model = load(spec.net, weights_file, device=device, precision=str(spec.train.precision))
+    model = load(spec.net, weights_file, device=device, **model_settings(spec))
     recall_learned(model, spec)
     return spec, model

@@ -12,9 +12,8 @@ from netspec.data.text.tokens import Tokenizer, UnknownText
 from netspec.errors import InputError, and_more, counted
 from netspec.schema.load import Source
 from netspec.tools.bounds import require_at_least
+from netspec.tools.inference.predict import spec_and_model
 from netspec.tools.inference.sampling_defaults import SEED, TEMPERATURE, TOKENS
-from netspec.tools.model_inputs import is_model_file, load, spec_and_weights
-from netspec.tools.specs import load_spec
 from netspec.training.generation.beam_search import beam_search
 from netspec.training.generation.encoder_decoder import EncoderDecoderGenerator, decoder_columns
 from netspec.training.generation.language_model import LanguageModelGenerator, Sampling, TokenGenerator
@@ -125,11 +124,7 @@ def text_stream(
     if beams is not None:
         has_sampling_options = (temperature, top_k, top_p, seed) != (None,) * 4
         _check_beams(beams, has_sampling_options=has_sampling_options)
-    if isinstance(source, (str, Path)) and is_model_file(Path(source)):
-        model = load(source, weights, device=device)
-    else:
-        spec, weights_file = spec_and_weights(source, weights)
-        model = load(load_spec(spec), weights_file, device=device)
+    _, model = spec_and_model(source, weights, (), device, None)
     text_model = TextModel(model)
     prompt_tokens = text_model.encode(prompt)
     if beams is not None:

@@ -23,7 +23,7 @@ from netspec.schema.specs.train import TrainSpec
 from netspec.tools.inference.evaluation_files import write_evaluation
 from netspec.tools.inference.prediction_files import AnsweredBatch, write_answers
 from netspec.tools.model_inputs import is_model_file, load, read_npz, spec_and_weights, unapplied_transforms
-from netspec.tools.specs import kernel_settings, load_spec, precision_of
+from netspec.tools.specs import load_spec, model_settings
 from netspec.training.evaluation import Evaluation
 from netspec.training.evaluation import test as evaluate_weights
 from netspec.training.inference.decoding import Column, Decoder, boxes_in_image, decoders_of
@@ -289,8 +289,7 @@ def spec_and_model(
         return model.spec, model
     spec_file, weights_file = spec_and_weights(source, weights)
     spec = load_spec(spec_file, overrides)
-    settings = kernel_settings(spec, autotune)
-    return spec, load(spec, weights_file, device=device, precision=str(precision_of(spec)), **settings)
+    return spec, load(spec, weights_file, device=device, **model_settings(spec, autotune))
 
 
 def _input_paths(inputs: str | Path | Sequence[str | Path]) -> list[Path]:

@@ -19,7 +19,7 @@ from netspec.schema.specs.links import resolve_names
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.data_report import inspect_data, short_text
 from netspec.tools.model_inputs import load, spec_and_weights
-from netspec.tools.specs import load_spec
+from netspec.tools.specs import load_spec, model_settings
 from netspec.training.class_weights import with_class_weights
 from netspec.training.evaluation import learned_of, open_evaluation_loader
 from netspec.training.inference.decoding import Decoder, decoders_of
@@ -76,7 +76,7 @@ def worst_samples(
     spec, _ = with_class_weights(loaded)
     if not spec.net.losses:
         raise InputError("the net has no loss, so no sample is worse than another")
-    model = load(spec.net, weights, device=device, precision=str(spec.train.precision))
+    model = load(spec.net, weights, device=device, **model_settings(spec))
     learned = learned_of(spec, model.compiler, model.preprocessing.learned)
     with open_evaluation_loader(spec, split, model.compiler, learned) as loader:
         compared = 0
