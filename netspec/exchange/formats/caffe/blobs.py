@@ -85,6 +85,12 @@ def running_statistics(blobs: list[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return (mean * scale).astype(np.float32), (variance * scale).astype(np.float32)
 
 
+def named_file(name: str, folder: Path) -> Path | None:
+    """A file that a net names, if it exists: paths start at Caffe's folder, or at the net's."""
+    candidates = (Path(name), folder / name, folder / Path(name).name)
+    return next((candidate for candidate in candidates if name and candidate.is_file()), None)
+
+
 def read_mean(path: str | Path) -> NDArray[Any]:
     """The mean image in a `.binaryproto` file, (channels, height, width). Raises `InputError`."""
     kind = "a mean image of Caffe's (.binaryproto)"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from netspec.errors import InputError
-from netspec.exchange.formats.caffe.blobs import read_mean
+from netspec.exchange.formats.caffe.blobs import named_file, read_mean
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.wiring import SINKS, CaffeGraph, CaffeNode, ValueRef
 
@@ -117,13 +117,10 @@ def _channels(layer: Message) -> int:
 
 
 def _mean_shape(name: str, folder: Path) -> tuple[int, ...] | None:
-    """Shape of the mean image, if it exists: paths start at Caffe's folder, or at the net's."""
-    if not name:
-        return None
-    for path in (Path(name), folder / name, folder / Path(name).name):
-        if path.is_file():
-            with suppress(InputError):  # the net does not depend on the preprocessing of images
-                return tuple(read_mean(path).shape)
+    """Shape of the mean image, if it exists."""
+    path = named_file(name, folder)
+    with suppress(InputError):  # the net does not depend on the preprocessing of images
+        return tuple(read_mean(path).shape) if path else None
     return None
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from netspec.errors import InputError
-from netspec.exchange.formats.caffe.blobs import read_mean
+from netspec.exchange.formats.caffe.blobs import named_file, read_mean
 from netspec.exchange.formats.caffe.importer import CaffeImporter, NetValue, rule
 from netspec.exchange.formats.caffe.proto.fields import own_param
 from netspec.exchange.formats.caffe.wiring import TEST, TRAIN, CaffeNode, ValueRef
@@ -49,9 +48,8 @@ def infogain(importer: CaffeImporter, node: CaffeNode) -> None:
 def _matrix(importer: CaffeImporter, node: CaffeNode, count: int) -> list[list[float]]:
     path = "infogain_loss_param.source"
     name = node.layer["infogain_loss_param"]["source"]
-    candidates = (Path(name), importer.folder / name, importer.folder / Path(name).name)
-    file = next((candidate for candidate in candidates if candidate.is_file()), None)
-    if not name or file is None:
+    file = named_file(name, importer.folder)
+    if file is None:
         raise UnsupportedFeature(f"the file with its matrix does not exist: {name or 'none is given'}", field=path)
     try:
         array = read_mean(file)
