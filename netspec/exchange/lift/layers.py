@@ -192,12 +192,13 @@ class LayerWriter:
     def absorb(self, layer: LiftedLayer, node: OperatorNode) -> None:
         """Make `layer`, which makes an operand of the node, make the node's result."""
         output = node.outputs[0]
-        read = next((name for name in node.inputs if self._tensors.source_of_view(name) == layer.output), "")
+        views = self._tensors.views
+        read = next((name for name in node.inputs if name in views and views[name].source == layer.output), "")
         value = self._tensors.values[layer.output]
         if read:
-            view = self._tensors.views.pop(read)
+            view = views.pop(read)
             layer.output = self._tensors.fresh_name(output)
-            self._tensors.views[output] = AxisView(layer.output, view.axes, view.node)
+            views[output] = AxisView(layer.output, view.axes, view.node)
         else:
             layer.output = output
         self._tensors.values[layer.output] = value

@@ -69,10 +69,6 @@ class Tensors:
         rank = len(self.values[self.resolve(tensor)].shape) - self.axis_offset
         return AxisView(tensor, self.axes_in_order(rank))
 
-    def source_of_view(self, tensor: str) -> str:
-        """The tensor of the net that stores this one in another order; empty if the axes are in order."""
-        return self.views[tensor].source if tensor in self.views else ""
-
     def is_read(self, tensor: str) -> bool:
         """Whether a node reads the tensor, or it is an output."""
         return bool(self.reads.get(tensor))
