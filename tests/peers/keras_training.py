@@ -220,7 +220,7 @@ def compared() -> dict[str, str]:
         judges |= {section: [{**fields, "type": case.type, "name": "judge", "sample_weight": None, **of}]}
         net = net_data({"type": "Identity", "name": "y", "from": "x"}, inputs=inputs, **judges)
         net_ = Net.of(net)
-        writer = KerasWriter(net_.spec, net_.graph, net_.states, RULES, write_as_operations)
+        writer = KerasWriter(net_.spec, net_.graph, net_.states, RULES.all(), write_as_operations)
         writer.write()
         written = losses_and_metrics(writer)
         if not any("left out" in note for note in writer.notes) and written:

@@ -7,12 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import netspec.exchange.formats.keras.exporting.elementwise
-import netspec.exchange.formats.keras.exporting.layers
-import netspec.exchange.formats.keras.exporting.operators
-import netspec.exchange.formats.keras.exporting.shape_ops
-import netspec.exchange.formats.keras.exporting.spatial
-import netspec.exchange.formats.keras.exporting.windows  # noqa: F401  # these register their rules
 from netspec.errors import InputError
 from netspec.exchange.formats.keras.exporting.layers import RULES
 from netspec.exchange.formats.keras.exporting.model import KerasModel, write_model, write_weights
@@ -48,7 +42,7 @@ def preflight_keras(exportable: Exportable, options: ExportOptions) -> Lost:
 
 def keras_model(exportable: Exportable) -> tuple[KerasModel, tuple[str, ...]]:
     """The net as a Keras model, and notes for the user."""
-    writer = KerasWriter(exportable.net, exportable.graph_for, exportable.arrays, RULES, write_as_operations)
+    writer = KerasWriter(exportable.net, exportable.graph_for, exportable.arrays, RULES.all(), write_as_operations)
     model = writer.write()
     write_training(exportable, writer)
     images = [

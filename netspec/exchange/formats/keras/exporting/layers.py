@@ -27,6 +27,7 @@ from netspec.exchange.formats.keras.exporting.config import data_format, functio
 from netspec.exchange.formats.keras.exporting.model import OPS_NN, OPS_NUMPY, KerasTensor
 from netspec.exchange.formats.keras.exporting.writer import KerasWriter, LayerRule
 from netspec.exchange.formats.keras.names import DATA_FORMAT, SPATIAL_WITHOUT_FORMAT
+from netspec.exchange.rule_table import RuleTable
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.layers.activation.base import ActivationSpec, OverAxis
 from netspec.layers.base import LayerSpec
@@ -36,7 +37,7 @@ from netspec.schema.specs.links import LayerLink
 
 WriteRule: TypeAlias = "Callable[[KerasWriter, LayerLink, list[KerasTensor]], Sequence[KerasTensor]]"
 
-RULES: dict[str, LayerRule] = {}
+RULES: RuleTable[LayerRule] = RuleTable("netspec.exchange.formats.keras.exporting")
 """Rules by the type of layer."""
 
 
@@ -49,7 +50,7 @@ def rule(
     """Register the rule that writes layers of these types."""
 
     def register(write: WriteRule) -> WriteRule:
-        RULES.update(dict.fromkeys(types, LayerRule(write, channel, keeps_order, changes_order)))
+        RULES.register(*types)(LayerRule(write, channel, keeps_order, changes_order))
         return write
 
     return register
@@ -253,7 +254,7 @@ def wrapper(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> 
     """Write a wrapper, with the order of axes that its inner layer needs."""
     fields: Any = link.fields
     inner, channel = fields.layer, input_channel_axis(link.fields)
-    if type_of(inner) not in RULES:
+    if type_of(inner) not in RULES.all():
         raise UnsupportedFeature(f"Keras has no layer `{type_of(inner)}`, which is inside")
     if type_of(inner) == "SpectralNormalization":
         raise UnsupportedFeature("Keras does not load the weights of a SpectralNormalization there")

@@ -25,6 +25,7 @@ from netspec.exchange.formats.keras.names import keras_snake
 from netspec.exchange.lower.emit import differences, emit
 from netspec.exchange.operator_graph.constant_folding import fold
 from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
+from netspec.exchange.rule_table import RuleTable
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.graph import Graph, rebuild, topological_order
 from netspec.graph.ops.softmax import Hardmax, LogSoftmax, Softmax
@@ -69,7 +70,7 @@ FOLDED = ("Concat", "Expand", "Gather", "MatMul", "Reshape", "Squeeze", "Transpo
 Operand: TypeAlias = "EmittedTensor | SymbolicSizes | NDArray[Any]"
 Operator: TypeAlias = "Callable[[OperationWriter, OperatorNode, Sequence[Any]], Any]"
 """Returns an operand, or several."""
-OPERATORS: dict[str, Operator] = {}
+OPERATORS: RuleTable[Operator] = RuleTable("netspec.exchange.formats.keras.exporting")
 """The functions that write operators of ONNX; missing operands are None."""
 ELEMENTWISE: set[str] = set()
 """Elementwise operators."""
@@ -77,13 +78,8 @@ ELEMENTWISE: set[str] = set()
 
 def operator(*types: str, elements: bool = False) -> Callable[[Operator], Operator]:
     """Register the function that writes operators of these types; `elements` for elementwise ones."""
-
-    def register(write: Operator) -> Operator:
-        OPERATORS.update(dict.fromkeys(types, write))
-        ELEMENTWISE.update(types if elements else ())
-        return write
-
-    return register
+    ELEMENTWISE.update(types if elements else ())
+    return OPERATORS.register(*types)
 
 
 def write_as_operations(writer: KerasWriter, link: LayerLink, inputs: Sequence[KerasTensor]) -> Sequence[KerasTensor]:
@@ -122,7 +118,7 @@ class OperationWriter:
         is_constant = not any(isinstance(operand, EmittedTensor | SymbolicSizes) for operand in operands)
         if is_constant and node.op_type in FOLDED:
             return fold(node, operands)  # type: ignore[arg-type]  # all are arrays or None
-        write = OPERATORS.get(node.op_type)
+        write = OPERATORS.all().get(node.op_type)
         if write is None:
             raise UnsupportedFeature(f"Keras has no operation like ONNX's {node.op_type}")
         results = write(self, node, operands)
