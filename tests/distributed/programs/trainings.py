@@ -1,7 +1,7 @@
 """Runs trainings in order: a JSON file lists the arguments of each.
 
 With `of` a training goes on in a copy of that run's directory, from the checkpoint before the last one. With `stops`
-one rank is asked to stop after a step.
+one rank is asked to stop after a step; with `fails` a callback of one rank raises an exception after a step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import netspec
-from netspec.distributed import join
+from netspec.distributed import join, session
 from netspec.distributed.monitoring.activity import ACTIVITY
 from netspec.errors import NetspecError
 from netspec.training.run import Interrupted
@@ -31,6 +31,27 @@ class StopAt(netspec.Callback):
             training.request_stop("the test")
 
 
+class FailAt(netspec.Callback):
+    """Raises an exception on one rank after a step."""
+
+    def __init__(self, rank: int, step: int) -> None:
+        self.rank, self.step = rank, step
+
+    def on_step_end(self, training: Any) -> None:
+        if (join().rank, training.step) == (self.rank, self.step):
+            raise ValueError("the service does not answer")
+
+
+def own_error(error: NetspecError) -> str:
+    """Return the error of the first worker that has failed by itself. Collective."""
+    errors = [text for text in join().all_gather_objects(error.render()) if PEER_FAILURE not in text]
+    return errors[0] if errors else error.render()
+
+
+PEER_FAILURE = "another worker failed without a message"
+session.ENDS_WITHIN = 0  # seconds: a worker that has failed does not end this job
+
+
 for job in json.loads(Path(sys.argv[1]).read_text()):
     if (of := job.pop("of", None)) is not None:
         if join().is_first:
@@ -40,6 +61,8 @@ for job in json.loads(Path(sys.argv[1]).read_text()):
         join().barrier()
     if (stops := job.pop("stops", None)) is not None:
         job["callbacks"] = [StopAt(**stops)]
+    if (fails := job.pop("fails", None)) is not None:
+        job["callbacks"] = [FailAt(**fails)]
     try:
         netspec.train(job.pop("spec"), **job)
     except Interrupted as stopped:
@@ -48,5 +71,6 @@ for job in json.loads(Path(sys.argv[1]).read_text()):
             print(json.dumps({"run": job["run_dir"], "stopped": stopped.step, "reason": stopped.reason}))
     except NetspecError as error:
         assert ACTIVITY.gives_up_at == inf, "workers would wait no more in what comes next"
+        message = own_error(error)
         if join().is_first:
-            print(json.dumps({"run": job["run_dir"], "error": error.render()}))
+            print(json.dumps({"run": job["run_dir"], "error": message}))
