@@ -79,7 +79,7 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make(runs: Path) -> None:
         for name, spec in cases(folder).items():
-            netspec.train(spec, run_dir=runs / name)
+            netspec.train(spec, run_dir=runs / name, device="reference")
 
     return once(tmp_path_factory, "unsharded", make)[0]
 
@@ -143,7 +143,7 @@ def test_resume_on_any_worker_count(name: str, now: int, trained, alone, jobs) -
 @pytest.mark.parametrize("name", RESUMED)
 def test_resume_on_one_worker(name: str, folder: Path, tmp_path: Path, trained, alone, jobs) -> None:
     checkpoint = trained(2, jobs) / name / "checkpoints" / f"step-{LATE:08}.h5"
-    netspec.train(cases(folder)[name], run_dir=tmp_path / name, resume=checkpoint)
+    netspec.train(cases(folder)[name], run_dir=tmp_path / name, resume=checkpoint, device="reference")
     assert_close(weights(tmp_path / name), weights(alone / name), 1e-10 if name == "grouped" else 1e-3)
 
 
