@@ -36,7 +36,7 @@ def test_workers_test_the_best_weights_and_keep_the_last(jobs, spec, tmp_path: P
     training["data"]["validation"] = training["data"]["test"]
     runs = {name: training | {"parallel": strategy} for name, strategy in STRATEGIES.items()}
     listed = [{"spec": run, "run_dir": str(tmp_path / name)} for name, run in runs.items()]
-    assert trainings(jobs, 3, listed, tmp_path) == {}
+    assert trainings(jobs, 2, listed, tmp_path) == {}
     for name in runs:
         folder = tmp_path / name
         *validations, test = log(folder, "test")

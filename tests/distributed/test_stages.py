@@ -14,7 +14,7 @@ import pytest
 import netspec
 from netspec.exchange.formats.native.hdf5 import read_weights
 from tests.distributed.conftest import trainings
-from tests.distributed.test_training_jobs import spec, until, weights, workers_of
+from tests.distributed.test_training_jobs import PLAIN, spec, until, weights, workers_of
 
 pytestmark = pytest.mark.slow
 
@@ -100,20 +100,19 @@ def test_runs_killed_in_a_later_stage_resume_to_the_same_weights(jobs, staged: d
 def test_a_stop_in_the_last_step_of_a_stage_reaches_all_workers(jobs, staged: dict[str, Path], tmp_path: Path) -> None:
     """One worker is asked to stop when the others have finished the vote of the step."""
     path, run_dir = staged["deterministic"], tmp_path / "run"
-    arguments = {"spec": str(path), "run_dir": str(run_dir), "stages.1.max_steps": 10}
+    arguments = {"spec": str(path), "run_dir": str(run_dir), "stages.1.max_steps": 10, "device": "reference"}
     message = tmp_path / "list.json"
-    message.write_text(json.dumps([{**arguments, "stops": {"rank": 1, "step": 20}}]))
+    message.write_text(json.dumps([{**arguments, "stops": {"rank": 1, "step": 20}}, {**arguments, "resume": True}]))
     job = jobs(2, "trainings.py", str(message), by="mpiexec")
     assert job.end() == 0, job.err
     assert json.loads(job.out) == {"run": str(run_dir), "stopped": 20, "reason": "the test"}
-    assert not (run_dir / "stage-2").exists()
-    assert trainings(jobs, 2, [{**arguments, "resume": True}], tmp_path) == {}
+    assert [event["stage"] for event in events(run_dir, "start")] == [1, 2], "the stop came before the second stage"
     assert events(run_dir, "done")[0]["steps"] == 30
 
 
 def test_a_run_that_cannot_begin_leaves_nothing(jobs, staged: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "blobs.npz").unlink()
-    job = jobs.train(staged["servers"], "--workers", 2, "--run-dir", tmp_path / "runs" / "run")
+    job = jobs.train(staged["servers"], "--workers", 2, "--run-dir", tmp_path / "runs" / "run", *PLAIN)
     assert job.end() == 2
     assert not (tmp_path / "runs").exists()
 
@@ -126,7 +125,7 @@ def test_all_workers_refuse_changed_settings_of_a_finished_stage(
     assert trainings(jobs, 2, listed, tmp_path) == {}
     spec = tmp_path / "run" / "spec.yaml"
     before = spec.read_text()
-    job = jobs.train(spec, "train.test_every=7", "--resume", "--workers", 2)
+    job = jobs.train(spec, "train.test_every=7", "--resume", "--workers", 2, *PLAIN)
     assert job.end() == 2
     assert job.err.count("stage 1 has ended, so its settings cannot change: train.test_every") == 1, job.err
     assert "rank" not in job.err

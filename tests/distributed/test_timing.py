@@ -12,7 +12,7 @@ import pytest
 from netspec.cli import main
 from netspec.cli.time import _print_overlap
 from netspec.tools.measuring.overlap import MessageWait, Overlap
-from tests.distributed.test_training_jobs import spec
+from tests.distributed.test_training_jobs import PLAIN, spec
 from tests.tools.test_profiling import check_trace
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def timed(jobs: Any, *words: object) -> dict[str, Any]:
 
 
 def test_messages_equal_the_plan(jobs, spec: Path, capfd) -> None:
-    full = timed(jobs, spec, BUCKETS, "--workers", 2)
+    full = timed(jobs, spec, BUCKETS, "--workers", 2, *PLAIN)
     timing = full["communication"]
     assert main(["plan", str(spec), BUCKETS, "--workers", "2", "--json"]) == 0
     planned = json.loads(capfd.readouterr().out)["sent"]["messages"]
@@ -96,7 +96,7 @@ def test_untimeable_trainings_are_reported(spec: Path, capfd, words: tuple[str, 
 
 def test_the_profile_of_workers_is_one_trace_with_aligned_clocks(jobs: Any, spec: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
-    words = ["--steps", "2", "--warmup", "1", "--output", str(trace), "--json", "--workers", "2"]
+    words = ["--steps", "2", "--warmup", "1", "--output", str(trace), "--json", "--workers", "2", *PLAIN]
     job = jobs.start([sys.executable, "-m", "netspec", "profile", str(spec), *words])
     assert job.end() == 0, job.err
     summary = json.loads(job.out)

@@ -41,6 +41,10 @@ train: {max_steps: 500, checkpoint_every: 50, log_every: 50, seed: 3}
 """
 
 
+PLAIN = "--device", "reference"
+"""Options of trainings whose subject is not the kernels: compiling them takes seconds."""
+
+
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
     noise = np.random.default_rng(0)
@@ -147,7 +151,7 @@ def test_server_training_is_saved_stopped_and_resumed(jobs, spec: Path, tmp_path
     """The workers do not wait for each other."""
     spec.write_text(f"{spec.read_text()}parallel: {{strategy: parameter_server, mode: asynchronous}}\n")
     changes = "train.max_steps=100000", "train.log_every=1"
-    job = jobs.train(spec, "--workers", 3, "--run-dir", tmp_path / "run", "--json", *changes)
+    job = jobs.train(spec, "--workers", 3, "--run-dir", tmp_path / "run", "--json", *changes, *PLAIN)
     until(job, "log")
     job.process.send_signal(signal.SIGUSR1)
     while (saved := until(job, "checkpoint")["step"]) % 50 == 0:
@@ -158,7 +162,7 @@ def test_server_training_is_saved_stopped_and_resumed(jobs, spec: Path, tmp_path
     assert last["event"] == "interrupted"
     assert job.err.splitlines()[0] == "finishing this step, then saving; Ctrl-C again stops now"
     assert job.err.count("\n") == 2
-    resumed = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--workers", 3, "--json")
+    resumed = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--workers", 3, "--json", *PLAIN)
     assert until(resumed, "start")["step"] == last["step"]
     until(resumed, "checkpoint")
     resumed.pids = workers_of(resumed, 3)
@@ -178,7 +182,7 @@ def test_server_training_is_saved_stopped_and_resumed(jobs, spec: Path, tmp_path
 )
 def test_closed_output_ends_the_job_quietly_with_a_checkpoint(jobs, spec: Path, tmp_path: Path, parallel: str) -> None:
     changes = "train.max_steps=100000000", "train.log_every=1", "train.checkpoint_every=0", f"parallel={parallel}"
-    job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json", *changes)
+    job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json", *changes, *PLAIN)
     read = until(job, "log")["step"]
     job.process.stdout.close()
     assert (job.end(), job.err) == (1, "")  # as one worker ends
@@ -187,7 +191,7 @@ def test_closed_output_ends_the_job_quietly_with_a_checkpoint(jobs, spec: Path, 
 
 
 def test_interrupted_training_resumes_with_other_worker_count(jobs, spec: Path, tmp_path: Path) -> None:
-    job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json")
+    job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json", *PLAIN)
     until(job, "log")
     job.process.send_signal(signal.SIGINT)
     assert job.end() == 130
@@ -196,7 +200,8 @@ def test_interrupted_training_resumes_with_other_worker_count(jobs, spec: Path, 
     assert job.err.splitlines()[0] == "finishing this step, then saving; Ctrl-C again stops now"
     assert job.err.count("\n") == 2  # of one worker: that line, and how to go on
     assert job.err.endswith(f" train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 2\n")
-    resumed = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--json", f"train.max_steps={last['step'] + 5}")
+    changes = [f"train.max_steps={last['step'] + 5}"]
+    resumed = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--json", *changes, *PLAIN)
     assert until(resumed, "start")["step"] == last["step"]
     assert resumed.end() == 0, resumed.err
 
@@ -216,7 +221,7 @@ def test_a_job_is_shown_once_with_its_hosts(jobs) -> None:
 
 def test_debug_reaches_workers(jobs, spec: Path, tmp_path: Path) -> None:
     (tmp_path / "blobs.npz").write_bytes(b"no zip")
-    job = jobs.train(spec, "--workers", 2, "--debug", "--run-dir", tmp_path / "run")
+    job = jobs.train(spec, "--workers", 2, "--debug", "--run-dir", tmp_path / "run", *PLAIN)
     assert job.end() == 2
     assert job.err.count("Traceback (most recent call last)") == 1  # all have found the same
 
@@ -302,7 +307,7 @@ def test_data_error_on_one_worker_keeps_the_checkpoint_of_all(
     actual["features"][46] = np.nan  # of the 8th batch of 6, and of its second half: worker 1's, to train and to test
     np.savez(tmp_path / "damaged.npz", **actual)
     full, failed = tmp_path / "whole", tmp_path / "failed"
-    changes = ["data.train.shuffle=false", "train.checkpoint_every=4", f"train.max_steps={steps}", *more]
+    changes = [*PLAIN, "data.train.shuffle=false", "train.checkpoint_every=4", f"train.max_steps={steps}", *more]
     assert jobs.train(spec, *changes, "--run-dir", full, by=ranks).end() == 0
     if split == "train":
         changes += [f"data.train.path={tmp_path / 'damaged.npz'}", "train.max_steps=500"]
@@ -329,7 +334,7 @@ def test_workers_evaluate_validation_data_in_training_and_test_data_once(
     split = f"source: npz, path: {tmp_path / 'blobs.npz'}, batch_size: 6"
     changes = [f"data.validation={{{split}, limit: 25}}", f"data.test={{{split}}}", "train.max_steps=10", *more]
     folder = tmp_path / "run"
-    job = jobs.train(spec, *changes, "train.test_every=5", "--run-dir", folder, by=3)
+    job = jobs.train(spec, *changes, "train.test_every=5", "--run-dir", folder, *PLAIN, by=3)
     assert job.end() == 0, job.err
     events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     tests = [(event["step"], event["split"], event["samples"]) for event in events if event["event"] == "test"]
