@@ -118,13 +118,16 @@ def _checked(text: str, step: Command, folder: Path) -> list[str]:
     return lines
 
 
-def run_pages(pages: Sequence[str], folder: Path, slices: Mapping[str, str]) -> None:
-    """Run the commands of pages of the guide in a folder; fail with the output if one is not as on the page."""
+def run_pages(pages: Sequence[str], folder: Path, slices: Mapping[str, str], variables: Mapping[str, str]) -> None:
+    """Run the commands of pages of the guide in a folder; fail with the output if one is not as on the page.
+
+    `variables` are added to the environment.
+    """
     paths = [ROOT / "docs" / "guide" / page for page in pages]
     programs = Path(sys.executable).parent
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run(
         ["bash", "-x"], input=script(paths, folder, slices, port), cwd=folder, env=environment, timeout=TIMEOUT,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
