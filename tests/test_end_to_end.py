@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import onnxruntime
 import pytest
 
 import netspec
+from netspec.cli import main
 from netspec.data.readers.idx import read_idx
 from netspec.schema.bundled import zoo_root
 from netspec.schema.language.provenance import spec_sha256
@@ -44,6 +46,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command in this process; return its output."""
+
+    def call(*words: str | Path) -> str:
+        capfd.readouterr()
+        status = main([str(word) for word in words])
+        captured = capfd.readouterr()
+        assert status == 0, captured.err
+        assert "Traceback" not in captured.err
+        return captured.out
+
+    return call
+
+
 @pytest.mark.slow
 def test_testing_the_weights_repeats_the_metrics_of_the_training(run: Path) -> None:
     logged = json.loads((run / "log.jsonl").read_text().splitlines()[-1])["test"]
@@ -52,16 +69,16 @@ def test_testing_the_weights_repeats_the_metrics_of_the_training(run: Path) -> N
 
 
 @pytest.mark.slow
-def test_the_exported_net_gives_the_same_logits_and_accuracy_in_onnxruntime(run: Path, tmp_path: Path) -> None:
+def test_the_exported_net_gives_the_same_logits_and_accuracy_in_onnxruntime(
+    run: Path, tmp_path: Path, command: Callable[..., str]
+) -> None:
     images = read_idx(zoo_root() / "data" / "mnist" / "t10k-images-idx3-ubyte.gz")[0][:501, None]
     labels = read_idx(zoo_root() / "data" / "mnist" / "t10k-labels-idx1-ubyte.gz")[0][:501]
     x = images.astype(np.float32) * np.float32(0.00390625)
     np.savez(tmp_path / "in.npz", image=x)
     net, weights = run / "spec.yaml", run / "weights.h5"
-    netspec_command("export", net, "--weights", weights, "--output", tmp_path / "net.onnx", "--without-preprocessing")
-    netspec_command(
-        "predict", net, "--weights", weights, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz"
-    )
+    command("export", net, "--weights", weights, "--output", tmp_path / "net.onnx", "--without-preprocessing")
+    command("predict", net, "--weights", weights, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
     ours = np.load(tmp_path / "out.npz")["logits"]
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     metadata = session.get_modelmeta().custom_metadata_map
@@ -75,17 +92,10 @@ def test_the_exported_net_gives_the_same_logits_and_accuracy_in_onnxruntime(run:
 
 
 @pytest.mark.slow
-def test_an_imported_export_is_the_same_net(run: Path, tmp_path: Path) -> None:
-    netspec_command(
-        "export",
-        run / "spec.yaml",
-        "--weights",
-        run / "weights.h5",
-        "--output",
-        tmp_path / "net.onnx",
-        "--without-preprocessing",
-    )
-    netspec_command("import", tmp_path / "net.onnx", "--output", tmp_path / "imported")
+def test_an_imported_export_is_the_same_net(run: Path, tmp_path: Path, command: Callable[..., str]) -> None:
+    net, weights = run / "spec.yaml", run / "weights.h5"
+    command("export", net, "--weights", weights, "--output", tmp_path / "net.onnx", "--without-preprocessing")
+    command("import", tmp_path / "net.onnx", "--output", tmp_path / "imported")
     x = np.random.default_rng(0).random((7, 1, 28, 28), np.float32)
     first = netspec.load(run / "spec.yaml", run / "weights.h5").predict({"image": x})["logits"]
     again = netspec.load(tmp_path / "imported" / "net.yaml", tmp_path / "imported" / "weights.h5").predict({"image": x})
