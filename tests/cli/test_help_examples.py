@@ -36,6 +36,8 @@ DOWNLOADS = {"data get": 0, "data unpack": 0}
 WITH_MPI = {"verify-parallel": 1}
 SERVERS = {"serve": 0, "board": 0}
 """Commands that answer requests until a signal ends them."""
+SHORTER = {"verify-resume": ["--kills", "1"]}
+"""Options added to examples that start many processes."""
 
 
 def described(words: Sequence[str]) -> Any:
@@ -89,7 +91,7 @@ def run_examples(examples: dict[str, int], netspec: Any) -> None:
     """Run an example of each command in the current folder, one after another."""
     for command, index in examples.items():
         words = command.split()
-        result = netspec(*words, *help_examples(words)[index])
+        result = netspec(*words, *help_examples(words)[index], *SHORTER.get(command, []))
         assert result.status == 0, f"{command}: {result.err}"
 
 
