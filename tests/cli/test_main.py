@@ -279,7 +279,7 @@ def test_as_a_process(work):
     assert wrong.stderr.startswith("<command line>:1:1: error: ")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_closed_pipe_is_not_reported_as_an_error(work):
     command = f"'{sys.executable}' -m netspec schema | head -n 1"
     process = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
