@@ -114,7 +114,8 @@ def test_examples_of_downloads_run(work, netspec, server: Server, monkeypatch):
 
 @needs_mpi
 @pytest.mark.slow
-def test_examples_of_several_workers_run(work, netspec):
+def test_examples_of_several_workers_run(work, netspec, monkeypatch):
+    monkeypatch.setenv("NETSPEC_KERNELS", "reference")  # each worker would compile kernels
     run_examples(WITH_MPI, netspec)
 
 
