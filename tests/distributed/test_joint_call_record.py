@@ -137,10 +137,12 @@ def failed(jobs: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, d
     return once(tmp_path_factory, "not_finite_on_two", make)
 
 
-def steps_done(run: Path) -> list[int]:
-    """Return with how many steps the run ended successfully, each time that it did."""
-    events = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-    return [event["steps"] for event in events if event["event"] == "done"]
+def check_resumed(run: Path, steps: int) -> None:
+    """Check that the run continued after its first step, and ended successfully with all steps."""
+    events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    first, *resumed = (event["step"] for event in events if event["event"] == "start")
+    assert first == 0 < min(resumed)
+    assert [event["steps"] for event in events if event["event"] == "done"] == [steps]
 
 
 def check_capsule(run: Path, error: str, step: int, *, loss: bool, sample: int = BAD_SAMPLE) -> None:
@@ -211,7 +213,7 @@ def test_a_resumed_run_continues_after_a_batch_that_is_not_finite(
     _, accumulate, sample = RESUMED[name]
     step = sample // 8 // accumulate + 1
     check_capsule(folder / f"{name}-resumed", errors[f"{name}-resumed"], step, loss=True, sample=sample)
-    assert steps_done(folder / f"{name}-resumed") == [6 // accumulate]
+    check_resumed(folder / f"{name}-resumed", 6 // accumulate)
 
 
 @pytest.mark.slow
@@ -229,7 +231,7 @@ def test_a_run_with_a_server_writes_a_capsule_and_continues_when_resumed(
     check_capsule(run, job.err, sample // 8 // accumulate + 1, loss=True, sample=sample)
     listed = [{"spec": str(run / "spec.yaml"), "run_dir": str(run), "resume": True}]
     assert trainings(jobs, 3, listed, tmp_path) == {}
-    assert steps_done(run) == [6 // accumulate]
+    check_resumed(run, 6 // accumulate)
 
 
 @pytest.mark.slow
@@ -268,7 +270,7 @@ def test_a_worker_that_fails_alone_ends_the_job_with_a_checkpoint(
 def test_a_run_resumes_after_one_worker_has_failed(failed: tuple[Path, dict[str, str]], name: str) -> None:
     folder, errors = failed
     assert "the callback `FailAt` failed in `on_step_end`" in errors[name]
-    assert steps_done(folder / name) == [6]
+    check_resumed(folder / name, 6)
 
 
 @pytest.mark.slow
