@@ -33,7 +33,7 @@ def load_short_training(
     solver = spec.solver
     assert isinstance(solver, SolverSpec)
     if solver.full_batch:
-        message = f"{solver.type} reads all samples in each step, and finds the length of its steps itself"
+        message = f"{solver.type} reads all samples in each step"
         raise InputError(Problem(message, solver.where(), "solver", expected="a solver that reads batches"))
     return spec, solver
 

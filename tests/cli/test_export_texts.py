@@ -152,11 +152,14 @@ def test_a_language_model_continues_a_prompt(netspec: Netspec, work: Path, layer
 def test_an_export_of_another_kind_removes_the_files_of_an_earlier_one(netspec: Netspec, work: Path) -> None:
     Path("text.txt").write_text("ab cd\n" * 200 + "é d")
     settings, size = TOKENIZERS["characters"]
+    deployed = Path("deployed")
+    deployed.mkdir()
+    (deployed / "own.onnx").write_bytes(b"not of an export")
     for layer, models in (("recurrent", {"model.onnx", "step.onnx"}), ("convolution", {"model.onnx"})):
         shutil.rmtree("run", ignore_errors=True)
         train(netspec, LANGUAGE_MODEL, LAYER=LAYERS[layer], TOKENIZER=settings, SIZE=size)
         export(netspec)
-        assert {file.name for file in Path("deployed").glob("*.onnx")} == models
+        assert {file.name for file in deployed.glob("*.onnx")} == {*models, "own.onnx"}
     assert output("--prompt", "-", "--tokens=3", content="ab\n") == "ab" + generate("run", "ab", tokens=3)
     assert output("--prompt", "ab").startswith("ab")
     answer = json.loads(output("--prompt", "ab", "--tokens=3", "--json"))

@@ -305,7 +305,7 @@ def test_learning_rates_are_tested_without_a_run(netspec, work):
         (("--output", "rates.svg"), "--output needs --find-lr"),
         (
             ("--find-lr", "solver={type: LBFGS}", "~train.max_steps", "train.max_epochs=2"),
-            "finds the length of its steps",
+            "reads all samples in each step",
         ),
     ],
 )

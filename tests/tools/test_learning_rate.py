@@ -136,7 +136,7 @@ def test_every_solver_of_batches_can_be_tested(tmp_path, name):
 
 def test_a_full_batch_solver_has_no_rate_to_test(tmp_path):
     spec = training(tmp_path) | {"solver": {"type": "LBFGS"}}
-    with pytest.raises(netspec.InputError, match="finds the length of its steps itself"):
+    with pytest.raises(netspec.InputError, match="LBFGS reads all samples in each step"):
         netspec.find_learning_rate(spec, device="reference")
 
 

@@ -17,11 +17,11 @@ from netspec.data.tabular.rows import with_time_format
 from netspec.data.tabular.source import TableSource
 from netspec.errors import InputError, and_more, counted, listing
 from netspec.exchange.files import write_text_atomically
-from netspec.exchange.formats.onnx.external_data import remove_others
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.exporting.model_script import (
+    FILES_LINE,
     SCRIPT,
     WRITTEN_BY,
     Inputs,
@@ -127,20 +127,23 @@ def write_card(
         SCRIPT: script_text([*(path.name for path in models), *vocabularies], data, outputs),
         **vocabularies,
     }
-    is_rewritten = (folder / SCRIPT).exists()
+    earlier_script = (folder / SCRIPT).read_text(encoding="utf-8") if (folder / SCRIPT).exists() else ""
     for name, text in written.items():
         write_text_atomically(folder / name, text)
-    if is_rewritten:
-        _remove_earlier(folder, {MODEL, *(path.name for path in models), *written})
+    kept = [path.name for path in (report.path, report.data, *models) if path is not None]
+    _remove_earlier(folder, earlier_script, {*kept, *written})
     return (*(path for path in models if path not in (report.path, report.data)), *(folder / name for name in written))
 
 
-def _remove_earlier(folder: Path, names: Collection[str]) -> None:
-    """Remove files of an earlier export that the model no longer has, so that nobody runs outdated weights."""
-    for name in {STEP_MODEL, VOCABULARY} - set(names):
-        (folder / name).unlink(missing_ok=True)
-    if STEP_MODEL not in names:
-        remove_others(folder / STEP_MODEL, "")
+def _remove_earlier(folder: Path, script: str, names: Collection[str]) -> None:
+    """Remove files of an earlier export, whose script this is, that this export does not have.
+
+    They are a step model or vocabularies. Otherwise, somebody may run a model with outdated weights.
+    """
+    listed = next((line for line in script.splitlines() if line.startswith(FILES_LINE)), "")
+    for file in folder.iterdir():
+        if file.name not in names and repr(file.name) in listed:
+            file.unlink()
 
 
 def _models_of_script(

@@ -28,6 +28,8 @@ SCRIPT = "run.py"
 """Name of the script in the folder of an exported model."""
 WRITTEN_BY = "written by netspec export"
 """Text in files that a later export may replace."""
+FILES_LINE = "for file in "
+"""Start of the line of a script that lists the files that it needs."""
 _MODES = {1: "L", 3: "RGB"}
 _INDENT = "    "
 USED = frozenset([
@@ -268,7 +270,7 @@ def _imports(data: ScriptData) -> Iterator[str]:
 
 def _open_model(files: Sequence[str], data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:
     """Yield the lines that open the model, its class names and its vocabularies."""
-    yield from ("", "folder = Path(__file__).parent", f"for file in {list(files)!r}:")
+    yield from ("", "folder = Path(__file__).parent", f"{FILES_LINE}{list(files)!r}:")
     yield "    if not (folder / file).is_file():"
     reason = f"no such file; {SCRIPT} needs all files that were exported with it"
     yield f'        print(f"error: {{folder / file}}: {reason}", file=sys.stderr)'

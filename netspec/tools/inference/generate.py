@@ -124,7 +124,7 @@ def text_stream(
     if beams is not None:
         has_sampling_options = (temperature, top_k, top_p, seed) != (None,) * 4
         _check_beams(beams, has_sampling_options=has_sampling_options)
-    _, model = spec_and_model(source, weights, (), device, None)
+    _, model = spec_and_model(source, weights, overrides=(), device=device, autotune=None)
     text_model = TextModel(model)
     prompt_tokens = text_model.encode(prompt)
     if beams is not None:
