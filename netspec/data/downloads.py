@@ -20,7 +20,7 @@ from time import monotonic
 from typing import IO, TYPE_CHECKING
 
 from netspec.data.dataset_files import find_file
-from netspec.data.files import reading
+from netspec.data.files import explain_read_errors
 from netspec.data.known_datasets import Download, KnownSet, PublishedFile
 from netspec.errors import InputError, RunError, kind_of_path, listing
 from netspec.files.cache_folder import DATA_VARIABLE, data_folder
@@ -301,7 +301,7 @@ def _keep(content: IO[bytes] | gzip.GzipFile, part: PublishedFile, folder: Path)
 
 
 def _digest(path: Path) -> str:
-    with reading(path), path.open("rb") as file:
+    with explain_read_errors(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

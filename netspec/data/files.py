@@ -12,7 +12,7 @@ from netspec.errors import InputError, Problem, kind_of_path, near_path
 
 
 @contextmanager
-def reading(name: str | Path) -> Iterator[None]:
+def explain_read_errors(name: str | Path) -> Iterator[None]:
     """Turn an `OSError` in the block, which reads a file, into an `InputError` that names the file."""
     try:
         yield
@@ -22,13 +22,13 @@ def reading(name: str | Path) -> Iterator[None]:
 
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file. Raises `InputError` if it cannot be read."""
-    with reading(path):
+    with explain_read_errors(path):
         return existing(path).read_bytes()
 
 
 def head_of(path: Path) -> bytes:
     """Return the first bytes of a file, which `kind_of_file` knows. Raises `InputError` if it cannot be read."""
-    with reading(path), path.open("rb") as file:
+    with explain_read_errors(path), path.open("rb") as file:
         return file.read(64)
 
 

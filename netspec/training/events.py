@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TextIO, TypeAlias
 
-from netspec.data.files import reading
+from netspec.data.files import explain_read_errors
 from netspec.errors import RunError, counted, format_digits
 from netspec.schema.plain_json import json_text
 
@@ -164,7 +164,7 @@ def read_log(path: Path) -> Iterator[Event]:
 
     Raises `InputError` if the log cannot be read.
     """
-    with reading(f"the log {path}"), path.open(encoding="utf-8", errors="replace") as lines:
+    with explain_read_errors(f"the log {path}"), path.open(encoding="utf-8", errors="replace") as lines:
         for event in parse_events(lines):
             if isinstance(event.get("step"), int):
                 yield event

@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.data.files import existing, reading
+from netspec.data.files import existing, explain_read_errors
 from netspec.errors import InputError, counted, kind_of_file
 
 MAX_BYTES = 2**30
@@ -47,7 +47,7 @@ class Sound(NamedTuple):
 
 def read_sound(path: Path) -> tuple[Sound, Array]:
     """The headers and the samples, (channels, frames) of float32. Raises InputError for a file that is damaged."""
-    with reading(path), existing(path).open("rb") as file:
+    with explain_read_errors(path), existing(path).open("rb") as file:
         sound = _header(path, file)
         file.seek(sound.start)
         raw = file.read(sound.frames * sound.channels * sound.bits // 8)

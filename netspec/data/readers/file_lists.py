@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from netspec.data.file_kinds import FileKind
-from netspec.data.files import existing, reading
+from netspec.data.files import existing, explain_read_errors
 from netspec.data.readers.file_samples import Listing
 from netspec.data.readers.list_labels import Line, list_labels
 from netspec.errors import InputError, Problem, counted, listing
@@ -78,7 +78,7 @@ def list_lines(path: Path, kind: FileKind, hold_out: HoldOut | None = None, most
     Raises `InputError` if it is damaged, or has no column by which `hold_out` can divide the files.
     """
     try:
-        with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
+        with explain_read_errors(path), path.open(encoding="utf-8-sig", newline="") as file:
             is_csv = path.suffix.lower() == ".csv"
             yield from _of_csv(path, file, kind, hold_out, most) if is_csv else islice(_of_text(file), most)
     except UnicodeDecodeError as error:

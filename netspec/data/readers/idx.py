@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from netspec.data.base import Array, Dataset
-from netspec.data.files import existing, fingerprint, read_bytes, reading
+from netspec.data.files import existing, explain_read_errors, fingerprint, read_bytes
 from netspec.data.readers.records import Records, file_fingerprint
 from netspec.data.readers.row_arrays import ColumnDataset, InMemory, Recast, RowArray
 from netspec.errors import InputError, Problem, kind_of_file
@@ -91,7 +91,7 @@ def _check_size(path: Path, shape: Sequence[int], size: int, actual: int) -> Non
 
 def open_idx(path: Path) -> tuple[RowArray, str]:
     """The elements of an idx file by its first axis, and a fingerprint. Raises InputError for a damaged file."""
-    with reading(path), existing(path).open("rb") as file:
+    with explain_read_errors(path), existing(path).open("rb") as file:
         head = file.read(4 + 4 * _MAX_AXES)
         size = os.fstat(file.fileno()).st_size
     if head[:2] == _GZIP_MAGIC:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netspec.data.file_kinds import IMAGES, MASKS
-from netspec.data.files import existing, reading
+from netspec.data.files import existing, explain_read_errors
 from netspec.data.readers.decode import upright_size
 from netspec.data.readers.file_samples import Listing, files_below
 from netspec.errors import InputError, Problem, did_you_mean, listing
@@ -78,7 +78,7 @@ def paired_files(
 def listed_names(path: Path) -> list[str]:
     """Return the names in a list, one in each line. Raises `InputError` if it is empty or damaged."""
     try:
-        with reading(path), existing(path).open(encoding="utf-8-sig") as file:
+        with explain_read_errors(path), existing(path).open(encoding="utf-8-sig") as file:
             text = file.read(MAX_CHARACTERS + 1)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a list of names", expected="text in UTF-8", got=str(error)) from None

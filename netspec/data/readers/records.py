@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.data.files import Watched, existing, fingerprint, reading
+from netspec.data.files import Watched, existing, explain_read_errors, fingerprint
 from netspec.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Records:
         records = np.empty((len(rows), *self.shape), self._stored)
         if records.nbytes:
             into = records.reshape(-1).view(np.uint8).data
-            with reading(self.path), self.path.open("rb", buffering=0) as file:
+            with explain_read_errors(self.path), self.path.open("rb", buffering=0) as file:
                 for first, last in _runs(rows):
                     self._fill(file, into[first * self._size : last * self._size], int(rows[first]))
             self._watched.check()
@@ -82,7 +82,7 @@ def _runs(rows: Array) -> Iterator[tuple[int, int]]:
 def file_fingerprint(path: Path) -> str:
     """Return a fingerprint of a file's content; for a file of more than `WHOLE` bytes, of its size and samples."""
     existing(path)
-    with reading(path), path.open("rb", buffering=0) as file:
+    with explain_read_errors(path), path.open("rb", buffering=0) as file:
         size = path.stat().st_size
         if size <= WHOLE:
             return hashlib.file_digest(file, "sha256").hexdigest()

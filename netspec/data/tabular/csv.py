@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from netspec.data.base import Array
-from netspec.data.files import Watched, existing, reading
+from netspec.data.files import Watched, existing, explain_read_errors
 from netspec.data.tabular.cells import TextCells
 from netspec.data.tabular.table_file import Fault, RowBlock
 from netspec.errors import InputError, Location, Problem, SettingHint, kind_of_file
@@ -221,7 +221,7 @@ class TextFile:
             raise InputError(self._undecoded(first))
 
     def _opened(self) -> IO[bytes]:
-        with reading(self.path):
+        with explain_read_errors(self.path):
             return self.path.open("rb")
 
     def _first(self, file: IO[bytes]) -> _Row | None:
@@ -231,7 +231,7 @@ class TextFile:
             raise InputError(self._unreadable(1, error)) from None
 
     def blocks(self, columns: Sequence[int]) -> Generator[RowBlock]:
-        with reading(self.path):
+        with explain_read_errors(self.path):
             raw = _Hashed(self.path)
         with io.BufferedReader(raw, 1 << 20) as file:
             source = _Rows(file, self._options)

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from netspec.data.files import existing, reading
+from netspec.data.files import existing, explain_read_errors
 from netspec.errors import InputError, Location, Problem
 
 BLOCK = 2**20
@@ -46,7 +46,7 @@ def part_of(path: Path, first: float, last: float) -> FileRange:
 
 def opened(path: Path) -> BinaryIO:
     """Open a file to read bytes. Raises `InputError` if it cannot be read."""
-    with reading(path):
+    with explain_read_errors(path):
         return existing(path).open("rb")
 
 
