@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from netspec.data.base import DamagedSamples, Dataset, FieldType
 from netspec.data.readers import records
+from netspec.data.readers.arrays import ArrayDataset
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, complaint, problems_of, split_of
 
@@ -24,6 +27,19 @@ ROWS = np.array([49, 0, 1, 2, 17, 0])
 
 def opened(folder: Path, **fields: Any) -> Dataset:
     return split_of(str(folder / "train.yaml"), **fields).open()
+
+
+def test_arrays_in_memory_are_neither_copied_nor_kept():
+    x = np.zeros((1000, 3), np.float32)
+    data = ArrayDataset({"x": x}, digest="", describe=str)
+    assert np.shares_memory(data.values_of("x"), x)
+    array = weakref.ref(x)
+    gc.disable()
+    try:
+        del x, data
+        assert array() is None  # without a garbage collection
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

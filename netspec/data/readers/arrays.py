@@ -21,8 +21,8 @@ class ArrayDataset(ColumnDataset):
     ) -> None:
         columns = {name: InMemory(array) for name, array in arrays.items()}
         super().__init__(columns, digest=digest, describe=describe)
-        self._identify = super().identify if identify is None else identify
+        self._identify = identify
 
     def identify(self, index: int) -> tuple[str, str | int]:
         """Return what tells a sample from others in a list of predictions."""
-        return self._identify(index)
+        return super().identify(index) if self._identify is None else self._identify(index)

@@ -35,16 +35,17 @@ class InMemory:
     """A column that is an array (N, *shape) in memory."""
 
     def __init__(self, array: Array) -> None:
-        self._array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        self.array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        """The array, in native byte order."""
         self.shape = array.shape[1:]
-        self.dtype = self._array.dtype
+        self.dtype = self.array.dtype
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self.array)
 
     def read(self, rows: Array) -> Array:
         """Return the arrays at `rows`."""
-        return np.take(self._array, rows, axis=0)
+        return np.take(self.array, rows, axis=0)
 
 
 class ColumnDataset(Dataset):
@@ -86,8 +87,9 @@ class ColumnDataset(Dataset):
         return self._columns[name].read(indices)
 
     def values_of(self, name: str) -> Array:
-        """Return one column."""
-        return self._columns[name].read(np.arange(len(self)))
+        """Return one column; an array in memory is not copied."""
+        column = self._columns[name]
+        return column.array if isinstance(column, InMemory) else column.read(np.arange(len(self)))
 
     def reads_alone(self, name: str) -> bool:
         """Return true: columns are read separately."""
