@@ -13,6 +13,7 @@ import pytest
 from netspec.data.base import DamagedSamples, FieldType
 from netspec.data.known_datasets import CIFAR10, CIFAR100, Download, PublishedFile
 from netspec.data.loader import open_loader
+from netspec.data.readers import cifar
 from netspec.errors import InputError
 from tests.data.conftest import arrays_of, problems_of, split_of
 
@@ -176,4 +177,13 @@ def test_an_unreadable_file_is_reported(tmp_path):
     write_cifar(tmp_path / "a.bin", np.arange(RECORDS))
     (tmp_path / "a.bin").chmod(0)
     with pytest.raises(InputError, match="cannot read"):
+        split_of(str(tmp_path / "train.yaml"), source="cifar_binary", path="a.bin").open()
+
+
+def test_a_file_whose_status_cannot_be_read_is_reported(tmp_path, monkeypatch):
+    def no_status(path: Path) -> Path:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(cifar, "existing", no_status)
+    with pytest.raises(InputError, match=r"cannot read .*a\.bin"):
         split_of(str(tmp_path / "train.yaml"), source="cifar_binary", path="a.bin").open()
