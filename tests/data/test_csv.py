@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from netspec.data.base import Dataset, FieldType
 from netspec.data.loader import Loader
+from netspec.data.tabular import csv
 from netspec.data.tabular.csv import likely_delimiter
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
@@ -196,6 +197,13 @@ def test_reading_stops_after_too_many_different_problems(tmp_path):
 def test_duplicate_column_names_are_refused(tmp_path, fields):
     with pytest.raises(InputError, match="two columns are called 'a'"):
         table(tmp_path, "a,b,a\n1,2,3\n", **fields)
+
+
+def test_a_label_whose_first_values_are_missing_has_classes(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv, "BLOCK", 2)
+    data = table(tmp_path, "a,b\n1,\n2,\n3,7\n4,5\n", label="b", on_error="skip")
+    assert data.classes == {"label": ("5", "7")}
+    assert everything(data)["label"] == [1, 0]
 
 
 def test_duplicate_names_are_allowed_if_columns_are_selected_by_number(tmp_path):

@@ -15,6 +15,7 @@ import pytest
 
 from netspec.data.base import Dataset, FieldType
 from netspec.data.sources.parquet import Parquet
+from netspec.data.tabular import parquet
 from netspec.data.tabular.dataset import PagedDataset
 from netspec.errors import InputError, install_command
 from tests.data.conftest import problems_of, split_of
@@ -158,3 +159,11 @@ def test_text_tables_to_predict_are_known_in_any_encoding(tmp_path):
     path.write_bytes(text.encode("cp1252"))
     with pytest.raises(InputError, match="this row is not UTF-8 text"):
         split.other_file(path)
+
+
+def test_a_label_stored_as_numbers_stays_numeric_if_its_first_values_are_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "HEAD", 2)
+    rows = {"a": [1.0, 2.0, 3.0, 4.0], "b": pa.array([None, None, 7, 5])}
+    data = table(tmp_path, rows=rows, size=4, label="b", on_error="skip")
+    assert data.classes == {}
+    assert np.asarray(data.read(np.arange(2))["label"]).tolist() == [7, 5]

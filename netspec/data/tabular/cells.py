@@ -18,6 +18,8 @@ class Cells(Protocol):
 
     boolean: bool
     """Whether the file stores the cells as booleans."""
+    is_number: bool
+    """Whether the file stores the cells as numbers or booleans, not as text."""
 
     def __len__(self) -> int: ...
 
@@ -45,7 +47,7 @@ class Cells(Protocol):
 class TextCells:
     """Cells of a text file."""
 
-    boolean = False
+    boolean = is_number = False
 
     def __init__(self, cells: Sequence[str]) -> None:
         self._cells = cells

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from netspec.data.tabular.columns.base import FEATURES, ColumnSetting, ColumnSpec, texts_for_missing
 from netspec.data.tabular.columns.categorical import Categorical
 from netspec.data.tabular.columns.numeric import Numeric
@@ -124,14 +126,14 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
 def _type_of_label(file: TableFile, columns: Sequence[int], label: int, setting: ColumnSetting) -> ColumnSpec:
     """Return the type of an undeclared label: as learned, or numeric if one of the first values is a number.
 
-    The first rows of all `columns` are read, so that all that the file does not allow is reported at once.
+    Columns that a file stores as numbers are numeric even if all first values are missing. The first rows of all
+    `columns` are read, so that all unreadable columns are reported together.
     """
-    import numpy as np
-
     if setting.learned is not None:
         return Categorical() if "vocabulary" in setting.learned else Numeric()
     cells = file.head(columns)[0].cells[columns.index(label)]
-    return Numeric() if np.isfinite(cells.numbers(setting.number_format)).any() else Categorical()
+    is_numeric = cells.is_number or np.isfinite(cells.numbers(setting.number_format)).any()
+    return Numeric() if is_numeric else Categorical()
 
 
 def learned_names(file: TableFile, declared: Declaration, fields: Mapping[str, Sequence[Column]]) -> dict[str, Any]:

@@ -173,7 +173,7 @@ class ArrowCells:
         self._column = column.cast(column.type.value_type) if types.is_dictionary(column.type) else column
         kind = self._column.type
         self.boolean = types.is_boolean(kind)
-        self._is_number = self.boolean or any(
+        self.is_number = self.boolean or any(
             test(kind) for test in (types.is_integer, types.is_floating, types.is_decimal)
         )
         self._is_moment = types.is_date(kind) or types.is_timestamp(kind)
@@ -186,7 +186,7 @@ class ArrowCells:
         return texts[int(text_indices[row])]
 
     def numbers(self, format: NumberFormat = PLAIN) -> Array:
-        if not self._is_number:
+        if not self.is_number:
             texts = self._column.cast(self._pa.string()).to_pylist()
             return TextCells(["" if text is None else text for text in texts]).numbers(format)
         converted = self._column.cast(self._pa.int8()) if self.boolean else self._column
