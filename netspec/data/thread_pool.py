@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -30,6 +30,7 @@ class ThreadPool:
     def __init__(self, count: int) -> None:
         self.count = count
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._unfinished: set[Future[Any]] = set()
         self._threads: list[Thread] = []
         self._is_stopped = False
 
@@ -64,20 +65,19 @@ class ThreadPool:
 
     def _begin(self, function: Callable[[Item], Result], item: Item) -> Future[Result]:
         future: Future[Result] = Future()
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
         self._calls.put((future, function, item))
         if self._is_stopped:
             future.cancel()
         return future
 
     def stop(self) -> None:
-        """Start no further item. Consumers that wait for a result of one get `CancelledError`."""
+        """Start no further item. Consumers that wait for a result get `CancelledError` at once."""
         self._is_stopped = True
-        with suppress(Empty):
-            while True:
-                if (call := self._calls.get_nowait()) is not None:
-                    call[0].cancel()
-        for _ in self._threads:
-            self._calls.put(None)
+        for future in self._unfinished.copy():
+            future.cancel()
+        self._calls.put(None)
 
     def close(self) -> None:
         """Stop, and wait for the current items of the threads."""
@@ -93,12 +93,21 @@ class ThreadPool:
 
 
 def _work(calls: SimpleQueue[_Call | None]) -> None:
-    """Run a thread until it gets None in place of a call."""
+    """Run a thread until it gets None in place of a call.
+
+    It does not reference the pool, which can thus be garbage-collected. Futures are not marked as running, because a
+    running future cannot be cancelled, and its consumer would wait until the item ends.
+    """
     while (call := calls.get()) is not None:
         future, function, item = call
-        if not future.set_running_or_notify_cancel():
+        if future.cancelled():
             continue
         try:
-            future.set_result(function(item))
+            result = function(item)
         except BaseException as error:  # passed to the consumer
-            future.set_exception(error)
+            with suppress(InvalidStateError):  # cancelled meanwhile
+                future.set_exception(error)
+        else:
+            with suppress(InvalidStateError):
+                future.set_result(result)
+    calls.put(None)  # for the next thread

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import CancelledError
 from itertools import islice
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -224,4 +226,33 @@ def test_workers_keep_the_order_and_stop_at_once():
         next(blocked)
         began = time.perf_counter()
     assert time.perf_counter() - began < 1  # those begun are waited for, 50 of 0.05 s by 4 threads are not
+    assert threads() == []
+
+
+def test_a_consumer_that_waits_for_a_running_item_is_released_at_once():
+    begun, end = threading.Event(), threading.Event()
+
+    def run(_: int) -> None:
+        begun.set()
+        end.wait(60)
+
+    with ThreadPool(1) as workers:
+
+        def stop() -> None:
+            begun.wait()
+            workers.stop()
+
+        Thread(target=stop).start()
+        with pytest.raises(CancelledError):
+            next(workers.map_ordered(run, iter(range(3)), 1))
+        end.set()
+    assert threads() == []
+
+
+def test_threads_that_start_after_the_end_of_their_pool_end_too():
+    workers = ThreadPool(3)
+    workers.stop()
+    with pytest.raises(CancelledError):
+        next(workers.map_ordered(str, iter(range(3)), 1))
+    workers.close()
     assert threads() == []
