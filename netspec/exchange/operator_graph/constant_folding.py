@@ -90,6 +90,14 @@ def unsqueezed(shape: tuple[int, ...], axes: list[int]) -> tuple[int, ...]:
     return tuple(1 if axis in added else next(remaining) for axis in range(rank))
 
 
+def slice_range(start: int, end: int, step: int, size: int) -> range:
+    """The indices that ONNX's Slice takes of an axis of `size` elements.
+
+    Unlike Python, ONNX moves a start before the axis to its first element for a negative step too.
+    """
+    return range(*slice(max(start, -size), end, step).indices(size))
+
+
 def element_type(code: int) -> str:
     """Return NumPy's name of an ONNX element type. Raises `ValueError` for a type that is not numeric."""
     names = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool",

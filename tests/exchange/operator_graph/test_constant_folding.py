@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from netspec.exchange.operator_graph.constant_folding import fold, stored_size
+from netspec.exchange.operator_graph.constant_folding import fold, slice_range, stored_size
 from netspec.exchange.operator_graph.evaluate import compute
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -92,3 +92,11 @@ def test_a_constant_repeated_for_each_sample_is_stored_once() -> None:
 def test_a_repeated_constant_that_is_too_large_is_refused(op_type: str, operands: Any, attributes: Any) -> None:
     with pytest.raises(UnsupportedFeature, match="elements exceeds the limit"):
         folded(op_type, *operands, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [((-9, 9, 1), [0, 1, 2, 3]), ((-1, -9, -1), [3, 2, 1, 0]), ((9, -9, -2), [3, 1]), ((-9, -(2**63), -1), [0])],
+)
+def test_slices_are_clipped_as_onnx_does(bounds: tuple[int, int, int], expected: list[int]) -> None:
+    assert list(slice_range(*bounds, 4)) == expected

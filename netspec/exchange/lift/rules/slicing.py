@@ -14,6 +14,7 @@ from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.lift.rules.leading_axis import cut_beside, picked_beside, split_beside
 from netspec.exchange.lift.rules.windows import padding_field, short
+from netspec.exchange.operator_graph.constant_folding import slice_range
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 
@@ -35,7 +36,7 @@ def cut(ctx: LiftContext, node: OperatorNode) -> None:
     flipped: list[int] = []
     for axis, start, end, step in zip(axes or range(len(starts)), starts, ends, steps, strict=True):
         size = shape[axis % len(shape)]
-        indices = range(*slice(start, end, step).indices(size))
+        indices = slice_range(start, end, step, size)
         if step < 0:  # those counted up, in the opposite order
             indices = range(indices[-1], indices[0] + 1, -step) if indices else indices
             flipped.append(axis % len(shape))

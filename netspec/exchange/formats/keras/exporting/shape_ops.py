@@ -21,7 +21,7 @@ from netspec.exchange.formats.keras.exporting.operators import (
     reduced_shape,
     split_indices,
 )
-from netspec.exchange.operator_graph.constant_folding import squeezed, target_shape, unsqueezed
+from netspec.exchange.operator_graph.constant_folding import slice_range, squeezed, target_shape, unsqueezed
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.graph.ops.indexing import GatherElements
@@ -151,9 +151,9 @@ def slice_(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
     starts, ends = as_integers(starts), as_integers(ends)
     axes = list(range(len(starts))) if axes is None else as_integers(axes)
     steps = [1] * len(starts) if steps is None else as_integers(steps)
-    for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         axis, size = axis % len(x.shape), x.shape[axis]
-        indices = range(*slice(*bounds).indices(size))
+        indices = slice_range(start, end, step, size)
         if indices == range(size):
             continue
         if not indices:
