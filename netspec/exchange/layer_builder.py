@@ -39,6 +39,7 @@ def build_layer(
         assert isinstance(spec, LayerSpec)
         with in_scope(builder.enter(spec, "layer", masks)):
             outputs = spec.build(builder, *inputs)
+        output_masks = spec.mask(builder, *inputs)
     except ValidationError as error:
         raise invalid_field(type_, error) from None
     except ShapeMismatch as error:
@@ -48,7 +49,6 @@ def build_layer(
     except TypeError as error:  # a wrong number of inputs
         raise UnsupportedFeature(f"{type_} does not fit: {error}"[:300]) from None
     states = {name.removeprefix("layer/"): info.value.type for name, info in builder.states.items()}
-    output_masks = spec.mask(builder, *inputs)
     return BuiltLayer(
         spec, inputs, outputs if isinstance(outputs, tuple) else (outputs,), states,
         output_masks if isinstance(output_masks, tuple) else (output_masks,),
