@@ -26,13 +26,15 @@ def assign_offsets(storages: Sequence[Storage]) -> int:
     lower_bound = peak_live_bytes(storages)
     orders = [sorted(storages, key=key) for key in (_size, _area, _life)]
     rounds = min(ROUNDS, WORK // (1 + len(storages) ** 2)) // len(orders)
-    first = best, total = _first_fit(orders[0])
+    first = _first_fit(orders[0])
+    best, total = first
     for order in orders:
-        tried: list[list[Storage]] = []
+        tried: set[tuple[int, ...]] = set()
         for _ in range(rounds):
-            if total <= GOOD * lower_bound or order in tried:
-                break  # from an order that was tried, the same orders follow again
-            tried.append(order)
+            ids = tuple(map(id, order))
+            if total <= GOOD * lower_bound or ids in tried:
+                break  # a repeated order would repeat the same sequence
+            tried.add(ids)
             offsets, size = first if order is orders[0] else _first_fit(order)
             if size < total:
                 best, total = offsets, size
