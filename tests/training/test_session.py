@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from netspec.distributed.session import WorkerSession
 from netspec.schema.load import load_train
-from netspec.training.session import LOCAL, open_session
+from netspec.training.session import LOCAL, Session, open_session
 
 Make = Callable[..., dict[str, Any]]
 
@@ -42,3 +43,10 @@ def test_the_spec_selects_the_session(spec: Make) -> None:
     with open_session(load_train(spec() | {"parallel": {"strategy": "all_reduce"}})) as session:
         assert type(session).__name__ == "WorkerSession"
         assert (session.rank, session.size, session.is_root, session.alone) == (0, 1, True, True)
+
+
+def test_a_session_of_several_workers_inherits_no_answer_of_a_single_one() -> None:
+    answers = {name for name, value in vars(Session).items() if callable(value) or isinstance(value, property)}
+    public = {name for name in answers if not name.startswith("_")}
+    assert len(public) > 20
+    assert public <= vars(WorkerSession).keys()
