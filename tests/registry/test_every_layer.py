@@ -24,7 +24,7 @@ from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.specs.annotations import fields_by_name
 from netspec.schema.specs.docs import field_docs
 from netspec.schema.yaml.reader import parse_yaml
-from netspec.tools.verification.cases import KINDS, SampleCase, SampleGraph, built, opened
+from netspec.tools.verification.cases import KINDS, SampleCase, SampleGraph, built, cases, opened
 from tests.interpret import evaluate
 from tests.registry.parametrize import different_forms, each_class
 
@@ -46,6 +46,14 @@ def test_is_documented_and_has_samples(kind: str, name: str) -> None:
     assert len(cls.__doc__.strip().splitlines()) > 1, "the docstring does not tell the shapes"
     assert fields_by_name(cls).keys() - field_docs(cls).keys() <= {"type"}
     assert cls.build.__doc__, "`build` does not tell its shapes"
+
+
+@pytest.mark.parametrize(
+    "type_", ["BatchNormalization", "Dropout", "FractionalMaxPooling2D", "LSTM", "MultiHeadAttention"]
+)
+def test_both_forms_of_layers_that_differ_in_training_are_checked(type_: str) -> None:
+    forms = [different_forms(case) for case in cases("layer", only=type_)]
+    assert any(len(arguments) == 2 for arguments in forms)
 
 
 @every
