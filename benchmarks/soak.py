@@ -212,8 +212,8 @@ class _Watch:
         loop.TrainingLoop._step = enter(loop.TrainingLoop._step, Phase.STEP)  # type: ignore[method-assign]
         loop.evaluate = enter(loop.evaluate, Phase.EVALUATION)  # type: ignore[attr-defined]
         LogFiles.__call__ = enter(LogFiles.__call__, Phase.LOG)  # type: ignore[method-assign]
-        for module in (hdf5_file, run_directory):
-            module.write_atomically = enter(module.write_atomically, Phase.WRITE)  # type: ignore[attr-defined]
+        for module, name in ((hdf5_file, "write_atomically"), (run_directory, "write_text_atomically")):
+            setattr(module, name, enter(getattr(module, name), Phase.WRITE))
         self.enter(Phase.START)
 
     def wrap(self, function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
@@ -252,10 +252,10 @@ class _Watch:
 def _end_in_write(stage: str) -> None:
     """Let this process end in its next write."""
 
-    def half(path: Path, content: Any, **options: Any) -> NoReturn:
-        data = content.encode() if isinstance(content, str) else bytes(content)
+    def half(path: Path, data: Any, **options: Any) -> NoReturn:
+        content = data.encode() if isinstance(data, str) else bytes(data)
         with path.open("wb") as file:
-            file.write(data[: len(data) // 2])
+            file.write(content[: len(content) // 2])
         _end()
 
     rename = Path.replace
