@@ -83,10 +83,10 @@ def export(
     variance of the batch, and losses and new moving averages are outputs.
     """
     batch, target = batch_or_open(batch_size), Path(output_file)
-    from netspec.exchange.files import means_folder
+    from netspec.exchange.files import is_folder_path
     from netspec.tools.exporting.export import export as export_net
 
-    if not means_folder(target):
+    if not is_folder_path(target):
         writable(target, "--output")
 
     spec, weights = find_weights(spec, weights)

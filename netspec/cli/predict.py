@@ -81,7 +81,7 @@ def predict(
     cannot be read, the others are predicted, and the exit status is 1.
     """
     require_at_least(1, {"--batch-size": batch_size, "--top": top})
-    from netspec.exchange.files import means_folder
+    from netspec.exchange.files import is_folder_path
     from netspec.tools.inference.predict import predict_stream, refuse_overwriting
     from netspec.tools.inference.prediction_files import check_output
     from netspec.tools.model_inputs import is_model_file
@@ -89,7 +89,7 @@ def predict(
     target = None if output_file is None else Path(output_file)
     if target is not None:
         check_output(target)
-        if not means_folder(target):
+        if not is_folder_path(target):
             writable(target, "--output")
     more_inputs, changes = files_and_overrides(overrides or ())
     files = [*inputs, *more_inputs]

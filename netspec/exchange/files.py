@@ -78,8 +78,8 @@ def write_text_atomically(path: str | Path, text: str) -> None:
     write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
 
 
-def means_folder(path: Path) -> bool:
-    """Return whether an output path means a folder: it is one, or its name has no suffix."""
+def is_folder_path(path: Path) -> bool:
+    """Return whether an output path names a folder: it is one, or its name has no suffix."""
     return path.is_dir() or not path.suffix
 
 

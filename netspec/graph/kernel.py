@@ -109,7 +109,7 @@ class Kernel:
             case LowPrecision.ALL:
                 return preferred
             case LowPrecision.OPERANDS:
-                return preferred.with_full_outputs()
+                return preferred.with_unrounded_outputs()
             case LowPrecision.DATA:
                 return narrow_data_only(node, preferred)
 

@@ -90,6 +90,6 @@ class LayoutSignature:
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
 
-    def with_full_outputs(self) -> LayoutSignature:
+    def with_unrounded_outputs(self) -> LayoutSignature:
         """The same layouts with results stored in their own element types."""
         return LayoutSignature(self.inputs, tuple(result.with_dtype(None) for result in self.outputs))

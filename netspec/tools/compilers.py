@@ -32,14 +32,14 @@ def own_solver(spec: NetSpec | TrainSpec) -> SolverSpec | None:
     return spec.solver
 
 
-def usual_solver(spec: NetSpec | TrainSpec) -> SolverSpec | None:
+def solver_or_default(spec: NetSpec | TrainSpec) -> SolverSpec | None:
     """Return the solver of a training file; SGD with momentum for a net with losses, None for a net without."""
     return own_solver(spec) or (SGD(type="SGD", momentum=0.9) if net_of(spec).losses else None)
 
 
 def required_solver(spec: NetSpec | TrainSpec) -> SolverSpec:
     """Return the solver of a training file, or SGD with momentum. Raises `InputError` for a net without losses."""
-    net, solver = net_of(spec), usual_solver(spec)
+    net, solver = net_of(spec), solver_or_default(spec)
     if solver is None or not net.losses:
         hint = "add `losses`, so that there is something to train"
         raise InputError("this net has no losses: it can't be trained", location=net.where(), hint=hint)

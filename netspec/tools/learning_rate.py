@@ -28,7 +28,7 @@ from netspec.solvers.base import SolverSpec
 from netspec.solvers.schedules.base import ScheduleSpec
 from netspec.solvers.schedules.constant import Constant
 from netspec.tools.plain_data import PlainData
-from netspec.tools.short_training import load_short_training, opened_training
+from netspec.tools.short_training import load_short_training, open_training
 from netspec.training.plotting.chart_drawing import write_charts
 from netspec.training.plotting.charts import AxisScale, Chart, Curve
 from netspec.training.session import LOCAL
@@ -122,7 +122,7 @@ def find_learning_rate(
     if steps < 10:
         raise InputError("`steps` must be 10 or more", got=str(steps))
     rates = [low * (high / low) ** (index / (steps - 1)) for index in range(steps)]
-    with opened_training(spec, device, weights) as (compiler, loader):
+    with open_training(spec, device, weights) as (compiler, loader):
         first, losses, diverged = _losses(spec, solver, compiler, loader, rates)
     result = _evaluate(spec, solver, rates, first, losses, diverged=diverged)
     if output is not None:

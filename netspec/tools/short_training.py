@@ -39,7 +39,7 @@ def load_short_training(
 
 
 @contextmanager
-def opened_training(spec: TrainSpec, device: str, weights: str | Path | None) -> Iterator[tuple[Compiler, Loader]]:
+def open_training(spec: TrainSpec, device: str, weights: str | Path | None) -> Iterator[tuple[Compiler, Loader]]:
     """Compile a training, open its data, and give the states their first values, or those of `weights`."""
     compiler = training_compiler(spec, device)
     with open_training_loader(spec, compiler) as loader:

@@ -114,7 +114,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
     indices = [index for index, _, _ in requested]
     for index, declared_column, is_label in requested:
         setting = declared.setting(file, index, declared_column, is_label=is_label)
-        spec = _type_of_label(file, indices, index, setting) if declared_column is None else declared_column
+        spec = _infer_label_type(file, indices, index, setting) if declared_column is None else declared_column
         column = spec.reader(setting)
         column.index = index
         fields.setdefault(spec.field_of(setting.name, is_label=is_label), []).append(column)
@@ -123,7 +123,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
     return fields
 
 
-def _type_of_label(file: TableFile, columns: Sequence[int], label: int, setting: ColumnSetting) -> ColumnSpec:
+def _infer_label_type(file: TableFile, columns: Sequence[int], label: int, setting: ColumnSetting) -> ColumnSpec:
     """Return the type of an undeclared label: as learned, or numeric if one of the first values is a number.
 
     Columns that a file stores as numbers are numeric even if all first values are missing. The first rows of all

@@ -81,8 +81,8 @@ class Tensors:
         """The element type of a computed tensor."""
         return self._value_of_view(tensor).dtype
 
-    def element(self, tensor: str) -> str:
-        """The element type of a tensor, also of a constant, by NumPy's name."""
+    def dtype_name(self, tensor: str) -> str:
+        """NumPy's name of a tensor's element type, also of a constant."""
         return str(self.dtype(tensor) if self.is_computed(tensor) else self.constants[tensor].dtype)
 
     def shape(self, tensor: str) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from netspec.schema.load import Overrides, Source
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.bounds import require_at_least
 from netspec.tools.plain_data import PlainData
-from netspec.tools.short_training import load_short_training, opened_training
+from netspec.tools.short_training import load_short_training, open_training
 from netspec.training.diagnostics.overfitting import OverfitHistory, limit_to_first, train_until_learned
 
 DEFAULT_STEPS = 500
@@ -66,7 +66,7 @@ def overfit(
     require_at_least(1, {"the number of samples": count, "steps": steps})
     spec, _ = load_short_training(source, overrides, samples)
     few = limit_to_first(spec, count)
-    with opened_training(few, device, weights) as (compiler, loader):
+    with open_training(few, device, weights) as (compiler, loader):
         sample_count, min_steps = loader.samples, 2 * loader.steps_per_epoch
         if steps < min_steps:
             raise InputError(

@@ -12,7 +12,7 @@ from netspec import __version__
 from netspec.backends.program import Program
 from netspec.compile import NEW, Compiler, ProgramKind, make_plan
 from netspec.errors import InputError, RunError
-from netspec.exchange.files import means_folder, staging, sync_folder
+from netspec.exchange.files import is_folder_path, staging, sync_folder
 from netspec.exchange.formats.native.hdf5 import CHECKPOINT, CheckpointFile, read_checkpoint
 from netspec.exchange.formats.native.hdf5_file import read_block
 from netspec.exchange.formats.onnx.exporting import ExportReport, export_verified
@@ -129,7 +129,7 @@ def export(
         >>> netspec.export("runs/lenet_mnist", "lenet.onnx").files
     """
     spec_file, weights_file = spec_and_weights(source, weights)
-    folder = Path(path) if means_folder(Path(path)) else None
+    folder = Path(path) if is_folder_path(Path(path)) else None
     target = Path(path) if folder is None else folder / MODEL
     _check_arguments(folder, target, form, inputs, tolerance, with_preprocessing=bool(with_preprocessing))
     spec = load_spec(spec_file, overrides)

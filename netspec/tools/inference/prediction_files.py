@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from netspec.errors import InputError, Problem, listing
-from netspec.exchange.files import means_folder, write_atomically, write_text_atomically
+from netspec.exchange.files import is_folder_path, write_atomically, write_text_atomically
 from netspec.exchange.formats.native.npz import write_npz
 from netspec.schema.plain_json import json_text
 from netspec.training.inference.decoding import BOX_EDGES, Column
@@ -80,7 +80,7 @@ def write_answers(path: Path, batches: Iterable[AnsweredBatch]) -> None:
     Raises `InputError` for an unknown suffix.
     """
     check_output(path)
-    if means_folder(path):
+    if is_folder_path(path):
         _write_images(path, batches)
     elif path.suffix.lower() == ".npz":
         write_npz(path, concatenated([batch.outputs for batch in batches]))
@@ -90,7 +90,7 @@ def write_answers(path: Path, batches: Iterable[AnsweredBatch]) -> None:
 
 def check_output(path: Path) -> None:
     """Raise `InputError` if predictions cannot be written to a file of this name."""
-    if not means_folder(path) and path.suffix.lower() not in (*WRITERS, ".npz"):
+    if not is_folder_path(path) and path.suffix.lower() not in (*WRITERS, ".npz"):
         raise InputError(
             f"predictions cannot be written as {path.suffix}",
             expected=f"a file name that ends in {listing([*WRITERS, '.npz'])}, or a folder for masks and boxes",

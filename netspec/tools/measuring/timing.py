@@ -25,7 +25,7 @@ from netspec.schema.specs.links import LayerLink, LossLink, MetricLink, resolve_
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.train import TrainSpec
 from netspec.tools.bounds import require_at_least
-from netspec.tools.compilers import compiler_for, device_for, usual_solver
+from netspec.tools.compilers import compiler_for, device_for, solver_or_default
 from netspec.tools.measuring.roofline import Roofline, measure_roofline
 from netspec.tools.specs import batch_size_of, load_spec
 
@@ -201,7 +201,7 @@ def time(
 
         check_timed_workers(spec, workers, samples, inference=inference)
         return time_workers(spec, samples, device, steps)
-    began, solver = perf_counter(), None if inference else usual_solver(spec)
+    began, solver = perf_counter(), None if inference else solver_or_default(spec)
     return time_compiled(compiler_for(spec, solver, device_for(spec, device, autotune)), samples, steps, began)
 
 

@@ -33,7 +33,7 @@ class PlannedKernel(Kernel):
     def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
         """Return kernels that run other plans of the library."""
         operation = self.operation(node, signature)
-        return [] if no_plan_reason(operation) else [variant(self, pick=name) for name in plan_names(operation)]
+        return [] if no_plan_reason(operation) else [with_attributes(self, pick=name) for name in plan_names(operation)]
 
     def plan_bytes(self, node: Node, layouts: LayoutSignature) -> int:
         """Bytes of the plan's workspace."""
@@ -47,7 +47,7 @@ class PlannedKernel(Kernel):
 
 
 @cache
-def variant(kernel: PlannedT, **attributes: str | bool) -> PlannedT:
+def with_attributes(kernel: PlannedT, **attributes: str | bool) -> PlannedT:
     """Return a copy of a kernel with other attributes."""
     other = copy(kernel)
     vars(other).update(attributes)

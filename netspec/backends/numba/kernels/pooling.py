@@ -57,7 +57,7 @@ class Pooling(Kernel):
         return False
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
-        return preferred.with_full_outputs() if self.adds_up(node) else preferred
+        return preferred.with_unrounded_outputs() if self.adds_up(node) else preferred
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         order = buffers.layouts.inputs[0].order

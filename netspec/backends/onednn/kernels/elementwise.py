@@ -115,7 +115,7 @@ class ShortRowReductionKernel(SingleOpKernel):
         return as_it_lies if slow is None else LayoutSignature((PLAIN,), (PLAIN,))
 
     def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature:
-        return requested.with_full_outputs()
+        return requested.with_unrounded_outputs()
 
     def computes(self, op: Any, types: Sequence[TensorType], layouts: LayoutSignature) -> Computation:
         (x,), (lies,), y = types, layouts.inputs, op.infer(*types)

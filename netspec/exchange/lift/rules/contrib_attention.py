@@ -118,7 +118,7 @@ def _mask(ctx: LiftContext, steps: Expansion, node: OperatorNode, mask: str, siz
     if rank == 1:
         if ctx.tensors.shape(mask) != (samples,):
             raise UnsupportedFeature("a mask of start and end positions")
-        positions = steps.constant(np.arange(sizes[1], dtype=ctx.tensors.element(mask))[None])
+        positions = steps.constant(np.arange(sizes[1], dtype=ctx.tensors.dtype_name(mask))[None])
         ends = steps.node("Unsqueeze", mask, steps.integers([1]), axes=[1])
         is_kept = steps.node("Cast", steps.node("Less", positions, ends), to=1)
     elif rank in (2, 3):

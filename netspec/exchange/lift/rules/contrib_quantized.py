@@ -299,7 +299,7 @@ def _floats(ctx: LiftContext, steps: Expansion, x: str, scale: str, zero: str) -
 
 def _zero(ctx: LiftContext, steps: Expansion, node: OperatorNode, name: str) -> str:
     """The zero point of a result; by default a zero of the first operand's type."""
-    return name or steps.constant(np.zeros((), ctx.tensors.element(node.inputs[0])))
+    return name or steps.constant(np.zeros((), ctx.tensors.dtype_name(node.inputs[0])))
 
 
 def _quantized(ctx: LiftContext, steps: Expansion, x: str, node: OperatorNode, at: int) -> str:

@@ -102,7 +102,7 @@ def _quantized_type(ctx: LiftContext, node: OperatorNode) -> str:
     zero_point, code = node.operand(2), node.attributes.get("output_dtype", 0)
     if zero_point:
         input_types = {model_input.name: model_input.dtype for model_input in ctx.model.inputs}
-        type_name = input_types.get(zero_point) or ctx.tensors.element(zero_point)
+        type_name = input_types.get(zero_point) or ctx.tensors.dtype_name(zero_point)
     else:
         try:
             type_name = OF_CODES.get(code) or (element_type(code) if code else "uint8")
@@ -138,8 +138,8 @@ def matmul_integer(ctx: LiftContext, node: OperatorNode) -> None:
     if zero and zero not in ctx.tensors.constants:
         sources.append(_one_zero(ctx, node, zero))
     else:
-        arrays["zero_point"] = _alone(_zero(ctx, zero, ctx.tensors.element(x)), "zero point")
-    _per_channel(fields, arrays, "kernel_zero_point", _zero(ctx, of_kernel, ctx.tensors.element(other)))
+        arrays["zero_point"] = _alone(_zero(ctx, zero, ctx.tensors.dtype_name(x)), "zero point")
+    _per_channel(fields, arrays, "kernel_zero_point", _zero(ctx, of_kernel, ctx.tensors.dtype_name(other)))
     ctx.layers.add(node, node.op_type, sources, fields, arrays)
 
 
@@ -173,7 +173,7 @@ def conv_integer(ctx: LiftContext, node: OperatorNode) -> None:
     fields, arrays = _kernel(ctx, node, x, kernel), {"kernel": kernel}
     _per_channel(fields, arrays, "kernel_zero_point", _zero(ctx, node.operand(3), str(kernel.dtype)))
     if not zero or zero in ctx.tensors.constants:
-        arrays["zero_point"] = _alone(_zero(ctx, zero, ctx.tensors.element(x)), "zero point")
+        arrays["zero_point"] = _alone(_zero(ctx, zero, ctx.tensors.dtype_name(x)), "zero point")
         ctx.reshaping.add_per_sample(node, node.op_type, [x], fields, arrays)
         return
     sources = [ctx.reshaping.samples_first(x), _one_zero(ctx, node, zero)]

@@ -32,7 +32,7 @@ def like(ctx: LiftContext, node: OperatorNode) -> None:
     x = node.inputs[0]
     if not ctx.tensors.single_sample and ctx.tensors.is_computed(x):
         raise MixesSamples("each sample has random numbers of its own")
-    ctx.tensors.constants[node.outputs[0]] = _drawn(ctx, node, ctx.tensors.shape(x), ctx.tensors.element(x))
+    ctx.tensors.constants[node.outputs[0]] = _drawn(ctx, node, ctx.tensors.shape(x), ctx.tensors.dtype_name(x))
 
 
 @rule("Bernoulli")

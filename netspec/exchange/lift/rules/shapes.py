@@ -131,7 +131,7 @@ def bit_cast(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("CastLike")
 def cast_like(ctx: LiftContext, node: OperatorNode) -> None:
     """Import as a Cast to the element type of the second operand."""
-    _cast(ctx, node, ctx.tensors.element(node.inputs[1]))
+    _cast(ctx, node, ctx.tensors.dtype_name(node.inputs[1]))
 
 
 def _cast(ctx: LiftContext, node: OperatorNode, target: str) -> None:

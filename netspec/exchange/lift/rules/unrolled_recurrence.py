@@ -163,7 +163,7 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
             new = way.step(way.element(at), last)
             outputs_by_step[at] = new[0]
             if lengths:
-                bound = steps.constant(np.asarray(at, ctx.tensors.element(lengths)))
+                bound = steps.constant(np.asarray(at, ctx.tensors.dtype_name(lengths)))
                 active = steps.node("Cast", steps.node("Greater", lengths, bound), to=1)
                 active = steps.node("Unsqueeze", active, steps.integers([1]), axes=[1])
                 gone = steps.node("Sub", steps.number(1.0), active)

@@ -11,7 +11,7 @@ from typing import Any
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.cuda.contraction import ContractionKernel, anchor_of
 from netspec.backends.cuda.cudnn.convolution_graph import ConvolutionGraph, ConvolutionKind
-from netspec.backends.cuda.cudnn.planned_kernel import PlannedKernel, variant
+from netspec.backends.cuda.cudnn.planned_kernel import PlannedKernel, with_attributes
 from netspec.backends.cuda.cudnn.plans import Tensor, no_plan_reason
 from netspec.backends.cuda.kernels import elementwise
 from netspec.graph.execution_plan import align_up
@@ -52,7 +52,8 @@ class ConvolutionKernel(PlannedKernel, ContractionKernel):
         """Return kernels that run other plans, including plans without the bias if the kernel adds one."""
         variants = list[Kernel]()
         for separate_bias in (False, True)[: 1 + (self.body(node)[0] is not None)]:
-            variants += PlannedKernel.tuning_variants(variant(self, separate_bias=separate_bias), node, signature)
+            kernel = with_attributes(self, separate_bias=separate_bias)
+            variants += PlannedKernel.tuning_variants(kernel, node, signature)
         return variants
 
     def adds_bias(self, op: Op, dtype: DType) -> bool:
