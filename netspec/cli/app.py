@@ -151,10 +151,10 @@ class CommandApp(typer.Typer):
             pretty_exceptions_enable=False,
         )  # fmt: skip
 
-    def with_examples(self, *examples: str, name: str | None = None) -> Callable[[Function], Function]:
+    def add_command(self, *examples: str, name: str | None = None) -> Callable[[Function], Function]:
         """Return a decorator that adds a function as a command, with examples at the end of its help.
 
-        Commands of a group have a name.
+        `name`: required in a group of commands.
         """
         return self.command(name, cls=Plain, epilog=_epilog(examples))
 
@@ -193,10 +193,8 @@ def _root(
 def run(words: Sequence[str]) -> int:
     """Run the command in `words`; its exit status. What goes wrong is raised."""
     app = CommandApp(HELP, *EXAMPLES)
-    app.callback(
-        cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        epilog=_epilog(EXAMPLES),
-    )(_root)  # fmt: skip
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    app.callback(cls=Commands, context_settings=settings)(_root)
     try:
         status = get_command(app).main(args=list(words), prog_name="netspec", standalone_mode=False)
     except SystemExit as end:  # raised by typer if stdout is closed; the other workers must still learn that we end

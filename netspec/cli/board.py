@@ -12,7 +12,7 @@ from netspec.cli.app import CommandApp
 app = CommandApp()
 
 
-@app.with_examples("netspec board", "netspec board experiments --port 9000")
+@app.add_command("netspec board", "netspec board experiments --port 9000")
 def board(
     folder: Annotated[str, typer.Argument(metavar="[DIR]", help="Show the runs in and below this folder.")] = "runs",
     *,

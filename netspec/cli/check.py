@@ -31,7 +31,7 @@ Finding: TypeAlias = tuple[str, Problem]
 """A file, and a problem or warning about it."""
 
 
-@app.with_examples(
+@app.add_command(
     "netspec check train.yaml",
     "netspec check train.yaml vars.width=64 solver.learning_rate=0.1",
     "netspec check train.yaml --strict",

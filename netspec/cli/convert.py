@@ -23,7 +23,7 @@ from netspec.cli.options import (
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec convert model.onnx model.safetensors",
     "netspec convert runs/lenet_mnist lenet.onnx",
     "netspec convert model.onnx weights.h5 --shape data=3,224,224",

@@ -21,7 +21,7 @@ app = CommandApp(
 )
 
 
-@app.with_examples(
+@app.add_command(
     "netspec data show train.yaml",
     "netspec data show train.yaml --split test --output test.png --samples 40",
     "netspec data show train.yaml data.train.limit=1000 --json",
@@ -74,6 +74,6 @@ def show(
         print(f"\nloader: {rate:,.0f} samples/s with {report.threads}")
 
 
-app.with_examples("netspec data list", "netspec data list --json", name="list")(list_)
-app.with_examples("netspec data get cifar10", "netspec data get fashion_mnist --path sets/fashion", name="get")(get)
-app.with_examples("netspec data unpack cifar10 cifar10_png", name="unpack")(unpack)
+app.add_command("netspec data list", "netspec data list --json", name="list")(list_)
+app.add_command("netspec data get cifar10", "netspec data get fashion_mnist --path sets/fashion", name="get")(get)
+app.add_command("netspec data unpack cifar10 cifar10_png", name="unpack")(unpack)

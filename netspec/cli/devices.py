@@ -24,7 +24,7 @@ MPI_KINDS = {"hydra": "MPICH or Intel MPI", "openmpi": "Open MPI", "other": "an 
 """The MPI that an `mpiexec` of each kind belongs to."""
 
 
-@app.with_examples("netspec devices", "netspec devices --verify", "netspec devices --verify --device cpu --only Conv")
+@app.add_command("netspec devices", "netspec devices --verify", "netspec devices --verify --device cpu --only Conv")
 def devices(
     verify: Annotated[bool, typer.Option("--verify", help="Check a device: its kernels and training.")] = False,
     device: Device = "auto",

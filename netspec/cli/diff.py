@@ -25,7 +25,7 @@ STEPS = 8
 """Steps at which curves are shown, if there are more."""
 
 
-@app.with_examples(
+@app.add_command(
     "netspec diff net.yaml new_net.yaml",
     "netspec diff runs/lenet_mnist runs/lenet_mnist-2",
     "netspec diff runs/lenet_mnist model.onnx",

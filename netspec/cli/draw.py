@@ -14,7 +14,7 @@ from netspec.cli.output import print_json
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec draw net.yaml --shapes --output net.svg",
     "netspec draw net.yaml >> README.md",
     "netspec draw runs/lenet_mnist --parameters --time --expand --output net.png",

@@ -25,7 +25,7 @@ MAX_PARTS = 50
 """Number of parts of a sample that are printed; --json has all."""
 
 
-@app.with_examples(
+@app.add_command(
     "netspec explain runs/flowers --input rose.jpg --output why.png",
     "netspec explain runs/flowers --input rose.jpg --output why.png --class tulip",
     "netspec explain runs/reviews --input review.txt",

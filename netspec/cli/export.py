@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec export runs/lenet_mnist --output deployed/",
     "netspec export runs/lenet_mnist --output model.onnx",
     "netspec export net.yaml --weights weights.h5 --output model.onnx",

@@ -15,7 +15,7 @@ from netspec.errors import InputError
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec generate char_lstm --prompt 'ROMEO:'",
     "netspec generate char_lstm --prompt 'ROMEO:' --tokens 500 --temperature 0.8 --top-k 40 --seed 7",
     "netspec generate char_lstm --prompt 'ROMEO:' --tokens 40 --beams 5",

@@ -15,7 +15,7 @@ from netspec.errors import counted
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec gradcheck net.yaml",
     "netspec gradcheck train.yaml --batch-size 8 --elements 10",
     "netspec gradcheck train.yaml --weights runs/lenet/best.h5 --json",

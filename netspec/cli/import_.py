@@ -31,7 +31,7 @@ DropHead: TypeAlias = Annotated[
 ]
 
 
-@app.with_examples(
+@app.add_command(
     "netspec import model.onnx --output my_net",
     "netspec import model.onnx --output my_net --shape data=3,224,224",
     "netspec import other.h5 --net net.yaml --output my_net",

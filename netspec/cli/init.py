@@ -14,7 +14,7 @@ from netspec.errors import command
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec init photos/",
     "netspec init table.csv --target price --output houses",
     "netspec init reviews/ --task text",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec plan train.yaml",
     "netspec plan train.yaml --kernels",
     "netspec plan train.yaml --largest-batch",

@@ -19,7 +19,7 @@ MAX_WIDTH = 100
 """Maximum width of a chart, in characters; used if the output is not a terminal."""
 
 
-@app.with_examples(
+@app.add_command(
     "netspec plot train.yaml --schedule",
     "netspec plot train.yaml solver.learning_rate=0.1 --schedule --output rate.svg",
     "netspec plot runs/lenet_mnist --log",

@@ -45,7 +45,7 @@ MAX_LENGTH = 80
 """Number of characters of a text that a table shows; --json and --output have all."""
 
 
-@app.with_examples(
+@app.add_command(
     "netspec predict runs/lenet_mnist --input digit.png",
     "netspec predict runs/flowers --input 'photos/*.jpg' --top 3 --output answers.csv",
     "cat rows.csv | netspec predict runs/adult --input - --output answers.jsonl",

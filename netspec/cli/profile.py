@@ -29,7 +29,7 @@ SLOW_DATA = 0.1
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec profile train.yaml",
     "netspec profile runs/lenet_mnist --steps 3 --output lenet.json.gz",
     "netspec profile train.yaml --workers 2",

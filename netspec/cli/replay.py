@@ -15,7 +15,7 @@ from netspec.errors import counted
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec replay runs/lenet/capsule-00000012.h5",
     "netspec replay runs/lenet/capsule-00000012.h5 --device reference --json",
 )

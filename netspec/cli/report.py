@@ -14,7 +14,7 @@ from netspec.cli.options import Device, Threads, writable
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec report runs/lenet_mnist",
     "netspec report runs/lenet_mnist --split validation --output lenet.html",
     "netspec report runs/lenet_mnist --log-only",

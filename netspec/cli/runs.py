@@ -26,7 +26,7 @@ MAX_TEXT = 60
 """Characters of the text of a list or mapping that the table shows."""
 
 
-@app.with_examples("netspec runs", "netspec runs experiments --sort best --reverse", "netspec runs --csv > runs.csv")
+@app.add_command("netspec runs", "netspec runs experiments --sort best --reverse", "netspec runs --csv > runs.csv")
 def runs(
     folder: Annotated[
         str, typer.Argument(metavar="[DIR]", help="Search this folder and all below it [default: runs].")

@@ -44,7 +44,7 @@ MicroBatches: TypeAlias = Annotated[
 EXPECTED_WORKERS = "a number, 8..4096 or 1,2,4"
 
 
-@app.with_examples(
+@app.add_command(
     "netspec scale train.yaml --workers 8..4096 --network ib-hdr --batch-size 32/worker",
     "netspec scale train.yaml --network ethernet-25g --workers-per-host 4 --output scale.svg",
     "netspec scale net.yaml --step-time 120ms --batch-size 8192 --network alpha=5us,beta=0.2ns",

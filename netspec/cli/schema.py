@@ -14,7 +14,7 @@ from netspec.errors import InputError
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec schema > netspec.schema.json",
     "netspec schema train > train.schema.json",
     "netspec schema --docs reference",

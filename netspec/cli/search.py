@@ -27,7 +27,7 @@ SHOWN = 10
 """Trials in the table, the best first."""
 
 
-@app.with_examples(
+@app.add_command(
     "netspec search train.yaml",
     "netspec search train.yaml --trials 50 --minutes 30 --jobs 2",
     "netspec search train.yaml --resume --trials 100",

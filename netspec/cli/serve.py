@@ -14,7 +14,7 @@ app = CommandApp()
 MEGABYTE = 2**20
 
 
-@app.with_examples(
+@app.add_command(
     "netspec serve runs/lenet_mnist",
     "netspec serve runs/adult --port 8080 --max-batch 64 --max-delay 5",
     "netspec serve model.onnx --host 0.0.0.0 --name classifier",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec test runs/lenet_mnist",
     "netspec test runs/lenet_mnist --split validation",
     "netspec test runs/lenet_mnist --report --output results",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec time train.yaml",
     "netspec time net.yaml --batch-size 32 --inference",
     "netspec time train.yaml --nodes --steps 50",

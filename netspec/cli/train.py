@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = CommandApp()
 
 
-@app.with_examples(
+@app.add_command(
     "netspec train train.yaml",
     "netspec train train.yaml solver.learning_rate=0.1 train.max_epochs=2 --run-dir runs/fast",
     "netspec train runs/fast --resume",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = CommandApp()
 
 
-@app.with_examples("netspec verify-parallel train.yaml --workers 4", "netspec verify-parallel train.yaml --steps 50")
+@app.add_command("netspec verify-parallel train.yaml --workers 4", "netspec verify-parallel train.yaml --steps 50")
 def verify_parallel(
     spec: Training,
     overrides: Overrides = None,

@@ -20,7 +20,7 @@ MAX_LISTED = 10
 """Number of differences that are listed; the others are counted."""
 
 
-@app.with_examples(
+@app.add_command(
     "netspec verify-resume train.yaml",
     "netspec verify-resume train.yaml --steps 200 --kills 20 train.test_every=25",
     "netspec verify-resume train.yaml --workers 2",

@@ -28,7 +28,7 @@ Model: TypeAlias = Annotated[
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a model that `netspec zoo list` lists.")]
 
 
-@app.with_examples("netspec zoo list", "netspec zoo list --json", name="list")
+@app.add_command("netspec zoo list", "netspec zoo list --json", name="list")
 def list_(as_json: Json = False) -> None:
     """List the models that netspec ships: tasks, sizes, results and minimum times.
 
@@ -61,7 +61,7 @@ def _main_result(model: ZooModel) -> str:
     return f"{result.metric} {result.value:g}" if result is not None else "not trained"
 
 
-@app.with_examples("netspec zoo show lenet_mnist", name="show")
+@app.add_command("netspec zoo show lenet_mnist", name="show")
 def show(name: Model, as_json: Json = False) -> None:
     """Show the card, the files and the size of a model."""
     from netspec.schema.bundled import is_in_zoo
@@ -98,7 +98,7 @@ def show(name: Model, as_json: Json = False) -> None:
         )
 
 
-@app.with_examples("netspec zoo copy lenet_mnist my_lenet", name="copy")
+@app.add_command("netspec zoo copy lenet_mnist my_lenet", name="copy")
 def copy(
     name: Name,
     folder: Annotated[str, typer.Argument(metavar="DIR", help="Create this folder; it must be new or empty.")],
@@ -115,7 +115,7 @@ def copy(
         print("  " + command("train", target / "train.yaml"))
 
 
-@app.with_examples(
+@app.add_command(
     "netspec zoo verify", "netspec zoo verify lenet_mnist", "netspec zoo verify my_lenet --json", name="verify"
 )
 def verify(
