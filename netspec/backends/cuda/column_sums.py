@@ -77,12 +77,13 @@ class ColumnSums:
 
     def launch(self, parameters: Sequence[KernelParameter], body: str, dtype: DType, **numbers: int) -> Thunk:
         """A call of a body for each channel and part."""
-        units, words = self.wide * self.pieces, {"BODY": body, "NUMBER": dtype, "THREADS": THREADS, "WIDTH": self.width}
+        units = self.wide * self.pieces
+        replacements = {"BODY": body, "NUMBER": dtype, "THREADS": THREADS, "WIDTH": self.width}
         limits = sizes(
             max(self.channels * self.limit, self.limit + self.length + THREADS), count=units, wide=self.wide,
             length=self.length, limit=self.limit, channels=self.channels, inner=self.inner, **numbers,
         )  # fmt: skip
-        return Launch([*parameters, *limits], COLUMNS, units, of_blocks=True, words=words).bind()
+        return Launch([*parameters, *limits], COLUMNS, units, of_blocks=True, replacements=replacements).bind()
 
 
 class _Whole(ColumnSums):

@@ -174,10 +174,10 @@ def number(name: str, value: float, dtype: DType) -> KernelParameter:
     return KernelParameter(name, str(dtype), np.dtype(str(dtype)).type(value))
 
 
-def filled(text: str, words: Mapping[str, object]) -> str:
-    """A text with placeholders replaced, one after another."""
-    for word, meaning in words.items():
-        text = text.replace(word, str(meaning))
+def substitute(text: str, replacements: Mapping[str, object]) -> str:
+    """Replace the placeholders in a text, one after another."""
+    for placeholder, replacement in replacements.items():
+        text = text.replace(placeholder, str(replacement))
     return text
 
 
@@ -192,8 +192,8 @@ class Launch:
     """Number of units of work, for threads or for blocks."""
     of_blocks: bool = False
     threads: int = THREADS
-    words: Mapping[str, object] = field(default_factory=dict)
-    """Text to replace placeholders of the body, which are replaced in order."""
+    replacements: Mapping[str, object] = field(default_factory=dict)
+    """Replacements of placeholders in `body`, applied in order; a replacement may contain later placeholders."""
 
     @property
     def blocks(self) -> int:
@@ -204,7 +204,7 @@ class Launch:
         """The kernel's name and its source without the prelude. Equal sources have equal names."""
         index = next((parameter.kind for parameter in self.parameters if parameter.kind in ("int32", "int64")), "int32")
         parameters = ", ".join(f"{parameter.kind} {parameter.name}" for parameter in self.parameters)
-        body = "\n    ".join(filled(self.body, self.words).strip("\n").splitlines())
+        body = "\n    ".join(substitute(self.body, self.replacements).strip("\n").splitlines())
         head = f"__launch_bounds__({self.threads})"
         code = f"({parameters}) {{\n    typedef {index} Index;\n    {body}\n}}\n"
         name = "netspec_" + sha256((head + code).encode()).hexdigest()[:24]

@@ -142,15 +142,15 @@ class ScatterLists:
             *([] if x is None else [pointer("x", x)]), pointer("y", y, written=True),
             *sizes(numbers, count=y.size, width=width),
         ]  # fmt: skip
-        words = {
+        replacements = {
             "JOIN": JOINS[reduction], "TYPE": joined[2].kind.removeprefix("const ").removesuffix(" *"),
             "BEFORE": "0" if x is None else "x[unit]",
         }  # fmt: skip
         sorting = {"THREADS": self.threads, "DIGITS": DIGITS}
         return chain(
             [
-                Launch(sort, function + SORT, 1, of_blocks=True, threads=self.threads, words=sorting).bind(),
+                Launch(sort, function + SORT, 1, of_blocks=True, threads=self.threads, replacements=sorting).bind(),
                 Launch(starts, function + STARTS, self.targets + 1).bind(),
-                Launch(joined, JOINED, y.size, words=words).bind(),
+                Launch(joined, JOINED, y.size, replacements=replacements).bind(),
             ]
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from netspec.backends.cuda.kernels.elementwise import stored_type
 from netspec.backends.cuda.kernels.matmul import SLOWER, TileSplit, bound
-from netspec.backends.cuda.launch import filled, pointer
+from netspec.backends.cuda.launch import pointer, substitute
 from netspec.backends.cuda.windows import AXES, extents, geometry
 from netspec.graph.kernel import Buffers, Example, Kernel, LowPrecision, Thunk, kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
@@ -59,7 +59,9 @@ class TiledConvolution(Kernel):
         """The split of each group's product into tiles."""
         raise NotImplementedError  # abstract
 
-    def bound(self, node: Node, conv: Conv, arrays: dict[str, Any], words: dict[str, str], buffers: Buffers) -> Thunk:
+    def bound(
+        self, node: Node, conv: Conv, arrays: dict[str, Any], replacements: dict[str, str], buffers: Buffers
+    ) -> Thunk:
         """The call; `arrays` are x, w and dy, two of them operands and the third one the result."""
         (result,) = buffers.outputs
         assert result is not None
@@ -74,9 +76,9 @@ class TiledConvolution(Kernel):
         kinds = {"WINDOW": window_type(conv)} | {
             f"TYPE_{name.upper()}": stored_type(array) for name, array in arrays.items()
         }
-        words = {name: filled(text, kinds) for name, text in words.items()}
+        replacements = {name: substitute(text, kinds) for name, text in replacements.items()}
         large = max(array.size for array in (x, w, y))
-        return bound(self.cut(node), parameters, words, numbers, large, result, buffers.workspace)
+        return bound(self.cut(node), parameters, replacements, numbers, large, result, buffers.workspace)
 
 
 @kernel(Conv, backend="cuda", rank=1)
@@ -94,13 +96,13 @@ class ConvKernel(TiledConvolution):
         op, (x, w) = node.op, buffers.inputs
         assert isinstance(op, Conv)
         patches = f"Patches<WINDOW, TYPE_X, Index>{{x + unit * own, y_positions, channels, own, {IN}, {OUT}}}"
-        words = {
+        replacements = {
             "LEFT": f"ByPlace<Index, Patches<WINDOW, TYPE_X, Index>>{{{patches}}}",
             "RIGHT": "Kernels<WINDOW, TYPE_W, Index, true>"
             "{w + unit * filters * own * taps, filters, own * taps, own, taps}",
             "TARGET": "row * all_filters + unit * filters + column",
         }
-        return self.bound(node, op, {"x": x, "w": w}, words, buffers)
+        return self.bound(node, op, {"x": x, "w": w}, replacements, buffers)
 
 
 @kernel(ConvInputGrad, backend="cuda", rank=1)
@@ -119,13 +121,13 @@ class ConvInputGradKernel(TiledConvolution):
         op, (dy, w) = node.op, buffers.inputs
         assert isinstance(op, ConvInputGrad)
         flows = f"Flows<WINDOW, TYPE_DY, Index>{{dy + unit * filters, x_positions, all_filters, filters, {IN}, {OUT}}}"
-        words = {
+        replacements = {
             "LEFT": f"ByPlace<Index, Flows<WINDOW, TYPE_DY, Index>>{{{flows}}}",
             "RIGHT": "Kernels<WINDOW, TYPE_W, Index, false>"
             "{w + unit * filters * own * taps, own, taps, filters, own * taps}",
             "TARGET": "row * channels + unit * own + column",
         }
-        return self.bound(node, op.conv, {"dy": dy, "w": w}, words, buffers)
+        return self.bound(node, op.conv, {"dy": dy, "w": w}, replacements, buffers)
 
 
 @kernel(ConvWeightGrad, backend="cuda", rank=1)
@@ -149,9 +151,9 @@ class ConvWeightGradKernel(TiledConvolution):
         op, (dy, x) = node.op, buffers.inputs
         assert isinstance(op, ConvWeightGrad)
         patches = f"Patches<WINDOW, TYPE_X, Index>{{x + unit * own, y_positions, channels, own, {IN}, {OUT}}}"
-        words = {
+        replacements = {
             "LEFT": "Matrix<TYPE_DY, Index, false>{dy + unit * filters, filters, 1, all_filters}",
             "RIGHT": f"ByTap<Index, Patches<WINDOW, TYPE_X, Index>>{{{patches}, columns}}",
             "TARGET": "((unit * filters + row) * own + column % own) * taps + column / own",
         }
-        return self.bound(node, op.conv, {"dy": dy, "x": x}, words, buffers)
+        return self.bound(node, op.conv, {"dy": dy, "x": x}, replacements, buffers)

@@ -106,11 +106,11 @@ class CTCKernel(Kernel):
                 kept=rows, of_sample=(rows + more) * width, blank=op.blank,
             ),
         ]  # fmt: skip
-        words = {
+        replacements = {
             "REST": rest_of_source, "NUMBER": dtype, "NEVER": c_number(LOG_ZERO, dtype),
             "IMPOSSIBLE": c_number(LOG_ZERO_BOUND, dtype),
         }  # fmt: skip
-        return Launch(parameters, FORWARD, batch, of_blocks=True, words=words).bind()
+        return Launch(parameters, FORWARD, batch, of_blocks=True, replacements=replacements).bind()
 
 
 @kernel(CTCLoss, backend="cuda", rank=5)

@@ -77,8 +77,8 @@ class CumSumKernel(Kernel):
                 step=-inner if op.reverse else inner,
             ),
         ]  # fmt: skip
-        words = {
+        replacements = {
             "TYPE": stored_type(x), "THREADS": THREADS, "WRITTEN": "total" if op.exclusive else "total + one",
         }  # fmt: skip
         body = BY_BLOCKS if by_blocks else BY_THREADS
-        return Launch(parameters, body, rows, of_blocks=by_blocks, words=words).bind()
+        return Launch(parameters, body, rows, of_blocks=by_blocks, replacements=replacements).bind()

@@ -48,11 +48,11 @@ def reordered(source: Any, target: Any) -> Thunk:
             rows=tiled.rows, columns=tiled.columns, inner=tiled.inner, x0=x0, x1=x1, xc=xc, y0=y0, y1=y1, yr=yr,
         ),
     ]  # fmt: skip
-    words = {
+    replacements = {
         "TILE": TILE, "THREADS": THREADS, "VALUE": value_type(source), "TYPE": stored_type(source),
         "TO": stored_type(target),
     }  # fmt: skip
-    return Launch(parameters, TURN, tiled.matrices * wide * high, of_blocks=True, words=words).bind()
+    return Launch(parameters, TURN, tiled.matrices * wide * high, of_blocks=True, replacements=replacements).bind()
 
 
 class Copier:

@@ -120,7 +120,7 @@ class RowLoops:
         """The call of a body for each row."""
         width = WARP if self.length <= LONG else THREADS
         blocks = -(-self.count // (THREADS // width))
-        words = {"BODY": body, "NUMBER": dtype, "THREADS": THREADS, "WIDTH": width}
+        replacements = {"BODY": body, "NUMBER": dtype, "THREADS": THREADS, "WIDTH": width}
         parameters = [
             *(pointer(name, array) for name, array in arrays.items()),
             *(pointer(name, array, written=True) for name, array in results.items() if array is not None),
@@ -130,7 +130,7 @@ class RowLoops:
                 groups=groups,
             ),
         ]  # fmt: skip
-        return Launch(parameters, ROWS, blocks, of_blocks=True, words=words).bind()
+        return Launch(parameters, ROWS, blocks, of_blocks=True, replacements=replacements).bind()
 
 
 class OverRowsKernel(Kernel):
@@ -154,7 +154,7 @@ def channels_of(node: Node) -> tuple[int, int]:
     return shape[1] // op.groups, prod(shape[2:])
 
 
-def forward(node: Node, arrays: dict[str, Any], y: Any, mean: Any, variance: Any, factor: str, **words: int) -> Thunk:
+def forward(node: Node, arrays: dict[str, Any], y: Any, mean: Any, variance: Any, factor: str, **counts: int) -> Thunk:
     """Normalize rows, around their means if there is a beta; `factor` is the index of an element's gamma."""
     results, dtype, epsilon = {"y": y, "mean": mean, "variance": variance}, node.inputs[0].dtype, node.op.epsilon  # type: ignore[attr-defined]  # all ops over rows have it
     statements = {"mean": "mean[row] = middle;", "variance": "variance[row] = spread;"}
@@ -163,7 +163,7 @@ def forward(node: Node, arrays: dict[str, Any], y: Any, mean: Any, variance: Any
     if y is None:
         body = body.rpartition("const NUMBER r")[0]
     body = body.replace("OFFSET", "+ beta[FACTOR]" if "beta" in arrays else "").replace("FACTOR", factor)
-    return rows_of(node).launch(body, arrays, results, epsilon, dtype, **words)
+    return rows_of(node).launch(body, arrays, results, epsilon, dtype, **counts)
 
 
 @kernel(LayerNormalization, RMSNormalization, backend="cuda", rank=5)

@@ -75,7 +75,7 @@ INVERSE = """
 class EliminationKernel(Kernel):
     """Base class."""
 
-    words: ClassVar[dict[str, str]]
+    replacements: ClassVar[dict[str, str]]
     """Code inserted into the body."""
     columns: ClassVar[int]
     """Width of the work matrix, in matrices."""
@@ -99,19 +99,19 @@ class EliminationKernel(Kernel):
         (x,), (y,), work = buffers.inputs, buffers.outputs, buffers.workspace
         side = x.shape[-1]
         count = x.size // (side * side)
-        words = {**self.words, "TYPE": stored_type(x), "WARPS": THREADS // WARP}
+        replacements = {**self.replacements, "TYPE": stored_type(x), "WARPS": THREADS // WARP}
         parameters = [
             pointer("x", x), pointer("y", y, written=True), pointer("work", work, written=True),
             *sizes(x.size, count=count, side=side, width=self.columns * side),
         ]  # fmt: skip
-        return Launch(parameters, BODY, count, of_blocks=True, threads=THREADS, words=words).bind()
+        return Launch(parameters, BODY, count, of_blocks=True, threads=THREADS, replacements=replacements).bind()
 
 
 @kernel(Det, backend="cuda", rank=5)
 class DetKernel(EliminationKernel):
     """The product of the pivots, in float64."""
 
-    words: ClassVar = {
+    replacements: ClassVar = {
         "WRITE": "if (threadIdx.x == 0) y[unit] = (TYPE)product;", "SCALED": "one", "FIRST": "(k + 1)",
         "FACTOR": "(a[row * width + k] / pivot)",
     }  # fmt: skip
@@ -125,7 +125,7 @@ class DetKernel(EliminationKernel):
 class InverseKernel(EliminationKernel):
     """Rows above the pivot are cleared too: the identity next to the matrix becomes the inverse."""
 
-    words: ClassVar = {"WRITE": INVERSE, "SCALED": "one / pivot", "FIRST": "0", "FACTOR": "a[row * width + k]"}
+    replacements: ClassVar = {"WRITE": INVERSE, "SCALED": "one / pivot", "FIRST": "0", "FACTOR": "a[row * width + k]"}
     columns: ClassVar = 2
 
     def samples(self) -> tuple[Example, ...]:

@@ -91,10 +91,14 @@ class CrossChannelKernel(Kernel):
             number("exponent", -op.beta, kind.dtype), *factor,
         ]  # fmt: skip
         body = BACKWARD if factor else FORWARD
-        words = {"SPAN": channels + op.size - 1, "CHANNELS": channels, "NUMBER": kind.dtype,
-                 "BEFORE": op.before, "AFTER": op.after, "WINDOW": op.size}  # fmt: skip
+        replacements = {
+            "SPAN": channels + op.size - 1, "CHANNELS": channels, "NUMBER": kind.dtype, "BEFORE": op.before,
+            "AFTER": op.after, "WINDOW": op.size,
+        }  # fmt: skip
         threads = min(THREADS, -(-channels // 32) * 32)
-        return Launch(parameters, body, kind.size // channels, of_blocks=True, threads=threads, words=words).bind()
+        return Launch(
+            parameters, body, kind.size // channels, of_blocks=True, threads=threads, replacements=replacements
+        ).bind()
 
 
 @kernel(LRN, backend="cuda", rank=5)

@@ -89,13 +89,13 @@ class TileSplit:
 
 
 def bound(
-    cut: TileSplit, parameters: Sequence[KernelParameter], words: dict[str, str], numbers: dict[str, int],
+    cut: TileSplit, parameters: Sequence[KernelParameter], replacements: dict[str, str], numbers: dict[str, int],
     large: int, y: Any,
     workspace: Any | None,
 ) -> Thunk:  # fmt: skip
-    """The call of a product; `words` define the operands (LEFT, RIGHT) and the position of a sum in y (TARGET).
+    """The call of a product; `replacements` define the operands (LEFT, RIGHT) and the position of a sum in y (TARGET).
 
-    `numbers` are further variables that the words use, `large` is the largest index of an operand; y is contiguous.
+    `numbers` are further variables that they use, `large` is the largest index of an operand; y is contiguous.
     """
     dtype = DType(str(y.dtype)).compute_dtype
     high, wide = -(-cut.rows // TILE), -(-cut.columns // TILE)
@@ -113,13 +113,13 @@ def bound(
                 rows=cut.rows, columns=cut.columns, size=size, **numbers,
             ),
         ],
-        PRODUCT, blocks, of_blocks=True, threads=THREADS, words={"OFFSETS": "", **words, "NUMBER": dtype},
+        PRODUCT, blocks, of_blocks=True, threads=THREADS, replacements={"OFFSETS": "", **replacements, "NUMBER": dtype},
     ).bind()  # fmt: skip
     if cut.pieces == 1:
         return first
     added = [pointer("partial", result), pointer("y", y, written=True)]
     limits = sizes(most, count=size, pieces=cut.pieces)
-    return chain([first, Launch([*added, *limits], TOGETHER, size, words={"NUMBER": dtype}).bind()])
+    return chain([first, Launch([*added, *limits], TOGETHER, size, replacements={"NUMBER": dtype}).bind()])
 
 
 def matrix(name: str, array: Any, lines: str, from_line: int, from_step: int) -> tuple[str, dict[str, int]]:
@@ -150,13 +150,13 @@ def matmul(op: MatMul, a: Any, b: Any, y: Any, workspace: Any | None = None) -> 
     loops = collapse_loops(y.shape[:-2], [array[..., 0, 0] for array in (y, a, b)])
     offsets = ElementOffsets.of(loops, 1)
     names = zip(("y", "a", "b"), offsets.at, strict=True)
-    words = {
+    replacements = {
         "OFFSETS": "\n    ".join([*offsets.lines, *(f"const Index at_{name} = {at};" for name, at in names)]),
         "LEFT": left, "RIGHT": right, "TARGET": "at_y + row * y_row + column * y_column",
     }  # fmt: skip
     numbers |= others | offsets.numbers | {"y_row": along_y[0], "y_column": along_y[1]}
     parameters = [pointer("a", a), pointer("b", b)]
-    return bound(cut, parameters, words, numbers, max(a.size, b.size), y, workspace)
+    return bound(cut, parameters, replacements, numbers, max(a.size, b.size), y, workspace)
 
 
 @kernel(MatMul, backend="cuda", rank=1)

@@ -81,7 +81,6 @@ class OneBitColumns:
         """A call that computes two means for each column, as defined by `replacements`, and runs the code `finish`."""
         wide = WARP if self.across == 1 else 1
         blocks = -(-self.columns // wide)
-        words = {**replacements, "THEN": finish, "TYPE": stored_type(x), "WIDE": wide, "THREADS": THREADS}
         parameters = [
             pointer("x", x), *others,
             *sizes(
@@ -89,7 +88,10 @@ class OneBitColumns:
                 along=self.along,
             ),
         ]  # fmt: skip
-        return Launch(parameters, OVER_COLUMNS, blocks, of_blocks=True, words=words).bind()
+        return Launch(
+            parameters, OVER_COLUMNS, blocks, of_blocks=True,
+            replacements={**replacements, "THEN": finish, "TYPE": stored_type(x), "WIDE": wide, "THREADS": THREADS},
+        ).bind()  # fmt: skip
 
 
 @kernel(OneBitQuantize, backend="cuda", rank=5)

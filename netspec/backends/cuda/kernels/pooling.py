@@ -110,7 +110,7 @@ AVERAGE_GRAD = f"""{OVER_OWNERS}
 """
 
 
-def _words(node: Node) -> dict[str, object]:
+def _replacements(node: Node) -> dict[str, object]:
     """Geometry as compile-time constants in a body."""
     op: Any = node.op
     counted = of_three(getattr(op, "counted_pads", ()), (0, 0))
@@ -129,7 +129,7 @@ def bound(node: Node, body: str, arrays: dict[str, Any], results: Sequence[str],
         *(pointer(name, array, written=name in results) for name, array in arrays.items()),
         *sizes(max(large.size, small.size), count=units, channels=large.shape[1], **spatial),
     ]
-    return Launch(parameters, body, units, words=_words(node)).bind()
+    return Launch(parameters, body, units, replacements=_replacements(node)).bind()
 
 
 class Pooling(Kernel):

@@ -149,9 +149,9 @@ def _stage(
         ),
         *([number("factor", factor, dtype)] if factor is not None else []),
     ]  # fmt: skip
-    words = {
+    replacements = {
         "TYPEOF": dtype, "TYPE": stored_type(x), "WARPS": THREADS // WARP, "FIRST": c_number(first, dtype),
         "SCALED": "total" if factor is None else "total * factor",
     }  # fmt: skip
     body = f"const {combine}<{dtype}> combine;\n{ROWS if cut.by_rows else COLUMNS}"
-    return Launch(parameters, body, units, of_blocks=cut.by_rows, words=words).bind()
+    return Launch(parameters, body, units, of_blocks=cut.by_rows, replacements=replacements).bind()

@@ -34,13 +34,13 @@ def ranked(x: Any, axis: int, k: int, results: dict[str, Any], write: str, *, gr
 
     Equal elements keep their order; NaN comes last.
     """
-    words = {"TYPE": stored_type(x), "SIGN": ">" if greatest else "<", "WRITE": write}
+    replacements = {"TYPE": stored_type(x), "SIGN": ">" if greatest else "<", "WRITE": write}
     inner = prod(x.shape[axis + 1 :])
     parameters = [
         pointer("x", x), *(pointer(name, array, written=True) for name, array in results.items()),
         *sizes(x.size, count=x.size, length=x.shape[axis], inner=inner, k=k),
     ]  # fmt: skip
-    return Launch(parameters, RANKED, x.size, words=words).bind()
+    return Launch(parameters, RANKED, x.size, replacements=replacements).bind()
 
 
 @kernel(TopK, backend="cuda", rank=5)
