@@ -42,7 +42,7 @@ class PlannedKernel(Kernel):
     def plan(self, node: Node, layouts: LayoutSignature) -> CudnnPlan:
         """The plan to run. Raises `RuntimeError` if there is none."""
         plan = require_plan(self.operation(node, layouts))
-        assert isinstance(plan, CudnnPlan), "nothing runs on a GPU that is not there"
+        assert isinstance(plan, CudnnPlan), "an assumed plan cannot run"
         return plan
 
 

@@ -66,7 +66,7 @@ def test_fastest_plan_wins_and_is_remembered() -> None:
         program = compiled.program(ProgramKind.PREDICT, 2)
         assert again == (device.races_run == 0)
         won = [choice for choice in program.plan.choices.values() if choice.kernel.backend == "cudnn"]
-        assert [choice.label for choice in won] == 2 * ["cudnn:ConvForwardKernel by eng2_k2=5, the bias apart"]
+        assert [choice.label for choice in won] == 2 * ["cudnn:ConvForwardKernel by eng2_k2=5, separate bias"]
         others = {
             label for choice in won for label, _ in choice.rejected if label.startswith("cudnn:ConvForwardKernel")
         }
@@ -89,7 +89,7 @@ def test_missing_plans_are_forgotten_and_new_ones_race(monkeypatch: pytest.Monke
         return {choice.label for choice in choices if choice.kernel.backend == "cudnn"}, device.races_run
 
     before, (first, raced) = fake.PLANS, chosen(fake.PLANS)
-    assert first == {"cudnn:ConvForwardKernel by eng2_k2=5, the bias apart"}
+    assert first == {"cudnn:ConvForwardKernel by eng2_k2=5, separate bias"}
     assert raced
     left = tuple(label for label in before if label != "eng2_k2=5")
     second, repeated = chosen(left)

@@ -46,7 +46,7 @@ class ConvolutionKernel(PlannedKernel, ContractionKernel):
 
     @property
     def label(self) -> str:
-        return super().label + (", the bias apart" if self.separate_bias else "")
+        return super().label + (", separate bias" if self.separate_bias else "")
 
     def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
         """Return kernels that run other plans, including plans without the bias if the kernel adds one."""
