@@ -27,7 +27,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, which `kind_of_file` knows. Raises `InputError` if it cannot be read."""
+    """Return the first 64 bytes of a file, from which `kind_of_file` recognizes the format.
+
+    Raises `InputError` if the file cannot be read.
+    """
     with explain_read_errors(path), path.open("rb") as file:
         return file.read(64)
 

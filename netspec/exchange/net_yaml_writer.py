@@ -84,7 +84,7 @@ def without_defaults(type_: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def non_defaults(spec: Spec, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the fields of a valid layer that differ from their defaults; also of a layer or cell in a field."""
+    """Return the fields that differ from their defaults, also within nested layers and cells."""
     declared = {name: field for name, field in type(spec).model_fields.items() if name in fields}
     kept = {
         name: _without_inner_defaults(getattr(spec, name), fields[name])

@@ -1,4 +1,4 @@
-"""A process that reads files with a library which loops or crashes on damaged ones."""
+"""A process that reads files with a library that may hang or crash on damaged ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT = 10
 
 
 class HelperProcess:
-    """Runs a script, which answers requests on pipes until its input ends; the end of this object ends it."""
+    """A subprocess that answers requests on pipes; it is stopped when this object is garbage-collected."""
 
     def __init__(self, script: ModuleType, *arguments: str) -> None:
         self.process = subprocess.Popen(

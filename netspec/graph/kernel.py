@@ -40,7 +40,7 @@ class Buffers:
 
 
 class LowPrecision(Enum):
-    """Which of the values that should be stored in 16 bits a kernel reads and writes so."""
+    """Operands and results that a kernel can read and write in 16 bits."""
 
     NONE = "none"
     ALL = "all"

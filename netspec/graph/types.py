@@ -28,7 +28,7 @@ class DType(StrEnum):
     BOOL = "bool"
 
     __hash__ = str.__hash__
-    """That of `Enum` is a Python function, and element types are part of most keys."""
+    """Faster than `Enum.__hash__`, which is a Python function; element types are part of most keys."""
 
     @property
     def itemsize(self) -> int:

@@ -19,7 +19,7 @@ def device_for(spec: NetSpec | TrainSpec, device: str, autotune: str | None = No
 
 
 def compiler_for(spec: NetSpec | TrainSpec, solver: SolverSpec | None, device: Device) -> Compiler:
-    """Compile the training step of a net by a solver, as the training file says; without a solver, the net alone."""
+    """Return a compiler for the training step or, without a solver, for the net alone."""
     loop = spec.train if isinstance(spec, TrainSpec) and solver is not None else None
     return Compiler(net_of(spec), solver=solver, dtype=precision_of(spec), device=device, loop=loop)
 

@@ -1,4 +1,4 @@
-"""Trainings of a few steps, which write no run."""
+"""Trainings of a few steps, which write no run directory."""
 
 from __future__ import annotations
 

@@ -539,7 +539,7 @@ class TrainingLoop:
     def agree_on_position(self) -> tuple[int, int, int]:
         """Return where a run continues in the data after a failure: after a batch that was not finite on any worker.
 
-        Without such a batch, after the last one that this worker used. Collective: all workers gather.
+        Without such a batch, after the last one that this worker used. Collective.
         """
         skipped = [tuple(position) for position in self.session.gather(self._after_non_finite) if position is not None]
         return max([self.position, *skipped])

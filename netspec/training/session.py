@@ -1,4 +1,4 @@
-"""`Session`: the interface between a training and its other workers, as it is for a training with one worker.
+"""How a training communicates with its other workers; the base class serves a single worker.
 
 The training loop talks to other workers only through a session. `netspec.distributed.session.WorkerSession` is that of
 several workers; `open_session` chooses between the two. Unless a docstring says otherwise, a method is collective: all
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class StopVote:
-    """Whether any worker was asked to stop, or to write a checkpoint; the base class, whether this one was."""
+    """A vote on stopping and on writing a checkpoint; the base class holds the requests of one worker."""
 
     signals: Signals
 

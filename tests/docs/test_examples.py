@@ -119,7 +119,7 @@ FOLDERS = re.compile(r"vars\.folder=|data\.\w+\.(path|batch_size)=")
 
 @cache
 def check_overrides(file: Path, overrides: tuple[str, ...]) -> None:
-    """Check a file with these overrides; of a model of the zoo, which is checked elsewhere, what they may change."""
+    """Check a file with these overrides. For zoo models, check only what the overrides can change."""
     if not file.is_relative_to(zoo_root().resolve()):
         check(file, overrides=[*overrides], data=False)
     elif all(map(FOLDERS.match, overrides)):

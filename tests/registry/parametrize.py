@@ -50,7 +50,7 @@ def each_class(
 ) -> Callable[[Callable[..., None]], Any]:
     """Turn a check of a case into a test per class, which calls it for every sample and all its `arguments`.
 
-    If it is costly, a test calls it for the first sample, and a slow one, or one with another mark, for the `others`.
+    If it is costly, one test calls it for the first sample, and a second test, marked `others`, for the remaining ones.
     """
     params = [
         param for kind in kinds for type_ in KINDS[kind].names() for param in _params(kind, type_, costly, others)

@@ -76,7 +76,7 @@ def open_table(
     else:
         least = WINDOWS_KEPT * max(window, page) if window else 0
         dataset = PagedDataset(table, digest, max(cache, least * sample_bytes))
-    dataset.block = page  # also in memory: the order of a shuffle must not depend on it
+    dataset.block = page  # the order of a shuffle must not depend on whether the table fits into the cache
     dataset.classes, dataset.learned = classes, learned
     dataset.skipped, dataset.damaged, dataset.rows_without = scanned.skipped, scanned.damaged, scanned.rows_without
     dataset.unknown_values = {column.name: column.unknown_values for column in columns if column.unknown_values}

@@ -18,7 +18,7 @@ _UNIT = re.compile(
 def unit_of(text: str) -> str | None:
     """Return the unit before or after a number, such as `%`, `$`, `EUR`, `m²` or `sq ft`; None if there is none.
 
-    Of single letters, only usual units after a space are recognized: `5 g`, but neither `5 B` nor `5g`.
+    A single letter is a unit only after a space, and only a common one: `g`, `h`, `l`, `m`, `s`, `t`.
     """
     match = _UNIT.fullmatch(text)
     units = [unit for unit in match.groups() if unit] if match else []

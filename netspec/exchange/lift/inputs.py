@@ -231,7 +231,10 @@ def batched(inputs: Sequence[GraphInput], report: Report) -> tuple[list[LiftedIn
 
 
 def as_single_samples(inputs: Sequence[GraphInput], report: Report) -> tuple[list[LiftedInput], int]:
-    """The inputs as single samples, of batches of any size; if only a common first axis is open, it gets the size 1."""
+    """Return the inputs as single samples, and `OPEN_BATCH` as the size of a batch.
+
+    If only a common first axis is open, it gets the size 1.
+    """
     feeds = []
     shared = _batch_name(inputs)
     several = [

@@ -114,7 +114,7 @@ class ColumnSurvey:
 
     @property
     def has_mixed_units(self) -> bool:
-        """Whether the cells are numbers in several units, too many to be categories."""
+        """Whether the cells are numbers in several units, with too many distinct values to be categories."""
         return 1 < len(self.units) <= MAX_UNITS and len(self.counts) > MAX_CLASSES
 
     def example(self, notation: NumberFormat) -> str:
@@ -308,7 +308,7 @@ def _formats(cells: Sequence[str]) -> list[str]:
 def _regular_dates(cells: Sequence[str]) -> tuple[Sequence[str], list[str]]:
     """Return the cells that are dates in the format of most of the cells, and the formats that fit all of these.
 
-    If most cells share no format, all cells without a format.
+    If most cells share no format, return all cells and no formats.
     """
     if formats := _formats(cells):
         return cells, formats

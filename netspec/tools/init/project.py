@@ -14,7 +14,10 @@ from netspec.tools.init.search_space import SearchSpace
 
 @dataclass(frozen=True)
 class Project:
-    """Data, and the files that are written for it."""
+    """Paths and shared lines of the files that `netspec init` writes.
+
+    `net_head` and `train_head` contain the search variables that were declared in `space` before.
+    """
 
     data: Path
     folder: Path

@@ -237,7 +237,7 @@ def _plan_workers(
 def costs(compiler: Compiler, batch_size: int, *, largest_batch: bool = False) -> Costs:
     """Plan a net for batches of a size; with a solver also the training step, within the memory that its loop allows.
 
-    If its device tunes kernels, they are the winners of races that were run before: planning runs none.
+    With autotuning, the plan uses the kernels that earlier measurements found fastest; planning measures none.
     `largest_batch` plans more sizes, to find the largest batch that fits. Raises `SpecError` if the step does not fit
     into its memory budget.
     """

@@ -127,7 +127,7 @@ def _fields(registry: Registry[Any], type_: str, config: Mapping[str, Any], read
 
 
 def _shortened(cls: Any, type_: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields in their shortest form: one number for equal ones."""
+    """The fields in their shortest form: equal sizes as a single number."""
     if fields.get("activation") == "linear" and cls.model_fields["activation"].default is None:
         del fields["activation"]
     if "pool_size" in fields and fields.get("strides") == fields["pool_size"]:
