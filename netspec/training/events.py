@@ -115,7 +115,7 @@ class LogFiles:
         if event["event"] == "progress":
             return
         if not self._files or (self.path.parent.is_dir() and not self.path.exists()):  # somebody removed them
-            self.__exit__()
+            self.close()
             self._open()
         for file, line in zip(self._files, (json_text(event), format_event(event)), strict=True):
             with _writing(file.name):
@@ -126,6 +126,10 @@ class LogFiles:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close both files."""
         for file in self._files:
             with suppress(OSError):  # the error of the write was reported
                 file.close()

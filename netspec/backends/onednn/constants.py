@@ -101,8 +101,10 @@ class AlgKind(IntEnum):
     SOFTMAX_ACCURATE = 0x30000
 
 
-SCALE_AND_SHIFT = 2 | 4
-"""`dnnl_use_scale | dnnl_use_shift`: flags of normalizations, all of which have both."""
+USE_SCALE, USE_SHIFT = 0x2, 0x4
+"""`dnnl_use_scale` and `dnnl_use_shift`: flags of normalizations."""
+SCALE_AND_SHIFT = USE_SCALE | USE_SHIFT
+"""All normalizations have both."""
 
 
 class Arg(IntEnum):

@@ -487,7 +487,8 @@ class TableColumns:
             else None
         )  # fmt: skip
         warning = _mixed_warning(column)
-        self.warnings += filter(None, [warning])
+        if warning is not None:
+            self.warnings.append(warning)
         if reason is not None:
             self.left_out.append((column.name, reason))
         elif column.is_date:

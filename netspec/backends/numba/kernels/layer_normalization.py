@@ -175,7 +175,7 @@ class RowNormalizationGradKernel(OverRowsKernel):
             offsets = buffers.workspace[size:].view(str(dtype)) if mean else None
         kinds: tuple[Argument, ...] = (
             *(pointer_to(array, dtype) for array in (*operands, dx)), *(element,) * 2,
-            CompiledFunction("sqrt", dtype), ConstArg(0.0, dtype), ConstArg(1.0, dtype), Literal(len(mean)),
+            CompiledFunction("sqrt", dtype), ConstArg(0.0, dtype), ConstArg(1.0, dtype), Literal(int(bool(mean))),
             Literal(int(dx is not None)), Literal(int(added)), *(Number(dtype),) * 2, *(Size(),) * 3,
         )  # fmt: skip
         epsilon = node.op.epsilon  # type: ignore[attr-defined]  # all ops over rows have it

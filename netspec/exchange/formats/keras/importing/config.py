@@ -309,8 +309,8 @@ class _ModelBuilder:
             raise damaged(f"the layer {name!r} has no configuration")
         module = "keras.ops" if _is_operation(entry) else entry.get("module", "")
         layer = ConfiguredLayer(
-            path, class_name, config, module and str(module), str(entry.get("registered_name") or ""), group,
-            frozen, wrapped,
+            path, class_name, config, None if module is None else str(module),
+            str(entry.get("registered_name") or ""), group, frozen, wrapped,
         )  # fmt: skip
         self.graph.layers.append(layer)
         return layer
