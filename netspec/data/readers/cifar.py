@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, Dataset, FieldType, Samples
-from netspec.data.files import existing, explain_read_errors, head_of
+from netspec.data.files import existing, head_of
 from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.records import Records, file_fingerprint
 from netspec.errors import InputError, Problem, counted, kind_of_file
@@ -34,8 +34,7 @@ class CifarFile(Dataset):
     """One file of records. `classes` are those of each label byte, in their order."""
 
     def __init__(self, path: Path, classes: Mapping[str, tuple[str, ...]]) -> None:
-        with explain_read_errors(path):
-            size = existing(path).stat().st_size
+        size = existing(path).stat().st_size
         record = len(classes) + PIXELS
         if not size or size % record:
             raise InputError(_foreign(path, size, record))
