@@ -234,7 +234,7 @@ def test_a_consumer_that_waits_for_a_running_item_is_released_at_once():
 
     def run(_: int) -> None:
         begun.set()
-        end.wait(60)
+        end.wait(10)
 
     with ThreadPool(1) as workers:
 
