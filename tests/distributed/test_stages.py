@@ -77,7 +77,7 @@ def test_runs_killed_in_a_later_stage_resume_to_the_same_weights(jobs, staged: d
     assert trainings(jobs, 2, listed, tmp_path) == {}
     for name, path in staged.items():
         killed = tmp_path / name / "killed"
-        job = jobs.train(path, "--workers", 2, "--run-dir", killed, "--json")
+        job = jobs.train(path, "--workers", 2, "--run-dir", killed, "--json", *PLAIN)
         while until(job, "checkpoint")["stage"] != 2:
             pass
         job.pids = workers_of(job)
