@@ -1,8 +1,8 @@
-"""How a training communicates with its other workers; the base class serves a single worker.
+"""`Session`, through which a training communicates with its other workers; the base class serves a single worker.
 
-The training loop talks to other workers only through a session. `netspec.distributed.session.WorkerSession` is that of
-several workers; `open_session` chooses between the two. Unless a docstring says otherwise, a method is collective: all
-workers call it at the same point of the training.
+The training loop talks to other workers only through a session. With several workers it is a `WorkerSession` of
+`netspec.distributed.session`; `open_session` chooses between the two. Unless a docstring says otherwise, a method is
+collective: all workers call it at the same point of the training.
 """
 
 from __future__ import annotations

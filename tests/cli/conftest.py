@@ -62,7 +62,7 @@ class Netspec:
     capsys: pytest.CaptureFixture[str]
 
     def __call__(self, *words: str | Path) -> Outcome:
-        """Call a command with words; whatever happens there is no traceback."""
+        """Call a command with words, and check that it prints no traceback."""
         self.capsys.readouterr()
         status = main([str(word) for word in words])
         captured = self.capsys.readouterr()

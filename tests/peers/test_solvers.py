@@ -71,7 +71,7 @@ def steps(solver: SolverSpec, dtype: str, variant: dict[str, Any]) -> Arrays:
 
 
 def mark(variant: dict[str, Any], dtype: str) -> Any:
-    """Both precisions run the same graph: float32 rounds it, so that less can be told apart."""
+    """Both precisions run the same graph; in float32, rounding hides small differences."""
     return () if dtype == "float64" else pytest.mark.exhaustive if variant else pytest.mark.slow
 
 

@@ -33,7 +33,7 @@ def different_forms(case: SampleCase) -> Sequence[tuple[bool]]:
 
 
 def _structure(net: SampleGraph) -> Any:
-    """What the results and their derivatives depend on: graphs with equal structures compute the same."""
+    """Return everything that results and derivatives depend on; graphs with equal structures compute the same."""
     graph = net.graph(order=0)
     nodes = graph.nodes()
     position = {value: (at, value.index) for at, node in enumerate(nodes) for value in node.outputs}
