@@ -19,8 +19,9 @@ PYTEST  := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --
 # Tests that must pass without oneDNN: a kernel for each op, passes, training of whole nets. Kernels of other backends,
 # the compiler, what the training loop does between steps and the command line do not depend on oneDNN: `make test`
 # covers them.
-MASKED := tests/registry/test_every_kernel.py::test_each_call_of_each_op_finds_a_kernel tests/backends/test_engine.py \
-	tests/backends/test_program.py tests/passes tests/training/test_run.py tests/test_end_to_end.py
+WITHOUT_ONEDNN := tests/registry/test_every_kernel.py::test_each_call_of_each_op_finds_a_kernel \
+	tests/backends/test_engine.py tests/backends/test_program.py tests/passes tests/training/test_run.py \
+	tests/test_end_to_end.py
 
 NEWER_PYTHON = { echo "netspec needs Python 3.11 or newer, and this is $$($(1) --version 2>/dev/null || echo 'no Python: $(1)')." ; \
 	echo "Name a newer one:  make $(or $(MAKECMDGOALS),train) PYTHON=python3.12   (and remove $(VENV) if it exists)" ; exit 1 ; }
@@ -28,18 +29,18 @@ IS_NEW_ENOUGH = import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train quick test test-slow test-exhaustive test-masked browser peers test-peers test-gpu lint format type docs site bench bench-gpu lock wheel clean
+.PHONY: help install train quick test test-slow test-exhaustive test-without-onednn browser peers test-peers test-gpu lint format type docs site bench bench-gpu lock wheel clean
 
 help: ## print this list
 	@echo "make TARGET [ARGS=…] [PYTHON=python3.12]"
-	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 15
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 23
 
 install: $(RUNTIME) ## install netspec and its dependencies into .venv
 
 train: $(RUNTIME) ## train LeNet on MNIST; ARGS="train.max_epochs=1" changes the spec
 	$(BIN)/netspec train model_zoo/lenet_mnist/train.yaml $(ARGS)
 
-test: $(DEV) ## run the tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 uses one process, MARKERS= adds all others
+test: $(DEV) ## run the tests; ARGS="-k schema -x" goes to pytest, WORKERS=0 uses one process, MARKERS= also runs slow and exhaustive ones
 	$(PYTEST) $(MARKERS) $(ARGS)
 
 test-slow: $(DEV) ## run tests that CI runs besides `make test`: complete runs, jobs of several workers
@@ -51,8 +52,8 @@ test-exhaustive: $(DEV) ## run the tests that are too long for CI: more workers,
 quick: $(DEV) ## run fast tests, in under a minute: graph, schema, layers, solvers, passes, architecture
 	$(PYTEST) tests/graph tests/schema tests/layers tests/solvers tests/passes tests/test_architecture.py $(ARGS)
 
-test-masked: $(DEV) ## run the tests that must pass without oneDNN, with oneDNN disabled
-	NETSPEC_ONEDNN=off $(PYTEST) -m "not exhaustive" $(MASKED) $(ARGS)
+test-without-onednn: $(DEV) ## run the tests of passes, programs and training with oneDNN disabled
+	NETSPEC_ONEDNN=off $(PYTEST) -m "not exhaustive" $(WITHOUT_ONEDNN) $(ARGS)
 
 test-gpu: $(DEV) ## run the tests that need an NVIDIA GPU (.venv/bin/pip install -e '.[cuda13]'); fail without a GPU
 	NETSPEC_REQUIRE_GPU=1 $(PYTEST) -m gpu $(ARGS)
