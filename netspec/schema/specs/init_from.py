@@ -42,7 +42,7 @@ class InitFromSpec(Spec):
     """New names for arrays of the file: `{"encoder/*": "backbone/*"}`, in which `*` stands for any characters. The
     first pattern that matches a name applies, and `null` leaves an array out."""
     freeze: Names | None = None
-    """Layers that are not trained: names of layers, of calls and of groups, or patterns such as `conv*`."""
+    """Layers that are not trained: names of layers, calls of blocks, and groups, or patterns such as `conv*`."""
     require: Annotated[
         Literal["all", "some"] | tuple[str, ...],
         BeforeValidator(_require, json_schema_input_type=str | list[str]),

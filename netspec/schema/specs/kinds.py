@@ -148,7 +148,8 @@ class LossOrMetricFields(Spec):
     name: Name = ""
     """Name in logs. By default the type in snake case."""
     from_: Names | None = Field(default=None, alias="from")
-    """The values to compare: `[prediction, target]`."""
+    """The values to compare: `[prediction, target]`. By default the last of the net's `outputs`, and the only input
+    that neither a layer nor a `sample_weight` reads."""
     sample_weight: Name | None = None
     """Name of the input or layer with the weights: one per sample, or one per element of a sample."""
 

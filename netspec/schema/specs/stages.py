@@ -55,7 +55,7 @@ class StageSpec(Spec):
     max_epochs: PositiveInt | None = None
     """Number of passes over the training data after which the stage ends. By default the length in `train`."""
     freeze: NamesOrNone = ()
-    """Layers that are not trained: names of layers, blocks and groups, or patterns such as `conv*`."""
+    """Layers that are not trained: names of layers, calls of blocks, and groups, or patterns such as `conv*`."""
     learning_rate: Rate | None = None
     """Learning rate; a schedule starts at step 0 when the stage starts. By default the learning rate of the solver."""
     learning_rate_multipliers: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
