@@ -206,8 +206,8 @@ def _print_workers(plan: WorkerPlan) -> None:
 def _print_largest_batch(samples: int | None, limit: BatchLimit | None) -> None:
     needed = ""
     if limit is not None:
-        memory = f"{size(limit.memory_bytes)} of {limit.memory_of}"
-        needed = f" ({limit.program} needs {size(limit.needed_bytes)} of the {memory})"
+        memory = f"{limit.memory_of} has {size(limit.memory_bytes)}"
+        needed = f" (the program `{limit.program}` needs {size(limit.needed_bytes)}, and {memory})"
     if samples is None:
         print(f"not even one sample fits{needed}")
     else:

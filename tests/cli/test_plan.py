@@ -300,14 +300,15 @@ def test_the_largest_batch_of_this_machine(netspec, work, monkeypatch, words):
 
     assert needed(limit["samples"]) == limit["needed_bytes"] <= 2**20
     assert needed(limit["samples"] + 1) > 2**20
-    needs = f"{limit['program']} needs 1.05 MB of the 1.05 MB of this machine"
+    needs = f"the program `{limit['program']}` needs 1.05 MB, and this machine has 1.05 MB"
     printed = netspec("plan", "train.yaml", *words, "--largest-batch").out
     assert f"without recomputation: {limit['samples']:,} ({needs})" in printed
 
 
 def test_no_batch_fits_into_too_little_memory(netspec, work, monkeypatch):
     monkeypatch.setattr("netspec.tools.planning.batch_limit.machine_memory", lambda: 100)
-    assert "not even one sample fits (train needs " in netspec("plan", "train.yaml", "--largest-batch").out
+    printed = netspec("plan", "train.yaml", "--largest-batch").out
+    assert "not even one sample fits (the program `train` needs " in printed
     assert netspec("plan", "train.yaml", "--largest-batch", "--json").json["largest_batch"]["samples"] is None
     monkeypatch.setattr("netspec.tools.planning.batch_limit.machine_memory", lambda: None)
     result = netspec("plan", "train.yaml", "--largest-batch")
