@@ -149,7 +149,7 @@ def _write(stream: PredictionStream, target: Path) -> None:
     shapes = {name: [stream.samples, *shape] for name, shape in stream.output_shapes.items()}
     content = [f"{name} {shape}" for name, shape in shapes.items()] if arrays else stream.columns
     names = ", ".join(content[:MAX_NAMES]) + and_more(len(content) - MAX_NAMES)
-    print(f"{counted(stream.samples, 'sample')}: {names} in {target}")
+    print(f"{counted(stream.samples, 'sample')} written to {target}: {names}")
 
 
 @contextmanager

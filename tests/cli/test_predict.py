@@ -35,7 +35,7 @@ def test_outputs_are_the_models(netspec, trained, spec):
     features = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
     np.savez("in.npz", features=features)
     result = predict(netspec, "--batch-size", "2", spec=spec)
-    assert (result.status, result.out) == (0, "5 samples: logits [5, 2] in out.npz\n")
+    assert (result.status, result.out) == (0, "5 samples written to out.npz: logits [5, 2]\n")
     with np.load("out.npz") as written:
         assert written.files == ["logits"]
         # The same float32 arithmetic, in batches of another size.
@@ -94,13 +94,13 @@ def test_images_are_prepared_as_in_the_training(netspec, current_folder, source)
     Path("train.yaml").write_text(IMAGES.replace("SOURCE", source))
     netspec.ok("train", "train.yaml", "--run-dir", "run")
     result = netspec("predict", "run", "--input", "photos", "--output", "out.npz")
-    assert (result.status, result.out) == (0, "3 samples: logits [3, 2] in out.npz\n")
+    assert (result.status, result.out) == (0, "3 samples written to out.npz: logits [3, 2]\n")
     inputs = pixels[[0, 2, 1], None].astype(np.float32) / 2  # photos/0 comes first
     expected = load("run/spec.yaml", "run/weights.h5").predict({"image": inputs})["logits"]
     with np.load("out.npz") as written:
         np.testing.assert_array_equal(written["logits"], expected)
     single = netspec("predict", "run", "--input", "photos/0/2.png", "--output", "one.npz")
-    assert (single.status, single.out) == (0, "1 sample: logits [1, 2] in one.npz\n")
+    assert (single.status, single.out) == (0, "1 sample written to one.npz: logits [1, 2]\n")
     Path("empty").mkdir()
     assert "empty holds no images" in netspec("predict", "run", "--input", "empty", "--output", "no.npz").err
     missing = netspec("predict", "run", "--input", "no.png", "none.png", "--output", "no.npz").err
@@ -246,7 +246,7 @@ def test_the_summary_names_the_first_columns_only(netspec, trained, monkeypatch)
     monkeypatch.setattr("netspec.cli.predict.MAX_NAMES", 2)
     np.savez("in.npz", features=np.ones((5, 3), np.float32))
     result = netspec("predict", "run", "--input", "in.npz", "--output", "answers.csv")
-    assert re.fullmatch(r"5 samples: \w+, \w+ and \d+ more in answers\.csv\n", result.out), result.out
+    assert re.fullmatch(r"5 samples written to answers\.csv: \w+, \w+ and \d+ more\n", result.out), result.out
 
 
 def test_answers_as_parquet(netspec, trained):
@@ -565,7 +565,7 @@ def test_kept_columns_have_the_types_and_the_notation_of_their_table(netspec, cu
     header, first, last = predicted("new.csv", "out.csv").read_text().splitlines()
     assert header == "km;built;code;row;prediction"
     summary = netspec("predict", "run", "--input", "new.csv", "--keep", "--output", "out.csv").out
-    assert summary == "2 samples: row, prediction, km, built, code in out.csv\n"
+    assert summary == "2 samples written to out.csv: row, prediction, km, built, code\n"
     assert re.fullmatch(r"1,50;2;a;1;-?\d+,\d+", first)
     assert re.fullmatch(r"2;3;;2;-?\d+,\d+", last)
     table = pq.read_table(predicted("new.csv", "out.parquet"))

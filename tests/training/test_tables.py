@@ -163,7 +163,7 @@ def test_rows_of_another_table_are_prepared_as_in_the_training(work: Path, capsy
         lines = [header, *(",".join("" if column is None else row[column] for column in order) for row in table_rows)]
         (work / "rows.csv").write_text("\n".join(lines) + "\n")
         assert predict("rows.csv", "--batch-size", "2") == 0
-        assert capsys.readouterr().out.endswith("3 samples: logits [3, 2] in out.npz\n")
+        assert capsys.readouterr().out.endswith("3 samples written to out.npz: logits [3, 2]\n")
         ages = (np.array([20, learned["age"]["fill"], 70]) - learned["age"]["offset"]) / learned["age"]["scale"]
         features = np.column_stack([ages, [[0, 0, 1], [1, 0, 0], [0, 1, 0]]]).astype(np.float32)
         most_frequent = 1 + learned["town"]["vocabulary"].index(learned["town"]["fill"])
@@ -214,7 +214,9 @@ def test_answers_have_class_names_and_the_columns_of_their_rows(work: Path, caps
     (work / "b.csv").write_text("id,age,town,colour,class\nw,71,Bern,red,4\n")
     capsys.readouterr()
     assert main(["predict", "run", "--input", "a.csv", "--output", "out.csv", "--keep", "--batch-size", "2"]) == 0
-    assert capsys.readouterr().out.startswith("3 samples: row, predicted_class, probability, id, age, ")
+    assert capsys.readouterr().out.startswith(
+        "3 samples written to out.csv: row, predicted_class, probability, id, age, "
+    )
     header, *lines = (work / "out.csv").read_text().splitlines()
     assert header == "id,age,town,colour,class,row,predicted_class,probability"
     cells = [line.split(",") for line in lines]
