@@ -231,7 +231,7 @@ class Loader:
         )
         names = dataset.classes.get(LABEL)
         class_names = [names[value] if names and 0 <= value < len(names) else str(value) for value in values.tolist()]
-        listed = listing([f"{name} {count:,}" for name, count in zip(class_names, counts.tolist(), strict=True)], 10)
+        listed = listing([f"{name} ({count:,})" for name, count in zip(class_names, counts.tolist(), strict=True)], 10)
         self.sampling = (
             f"sampler: balanced: {samples // len(counts):,} draws of each class per epoch; samples: {listed}"
         )

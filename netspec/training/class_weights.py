@@ -73,4 +73,4 @@ def _note(loss: str, weights: Mapping[int, float], counts: Mapping[int, int], na
         for index, weight in list(weights.items())[:10]
     ]
     listed = f"{', '.join(entries)}{and_more(len(weights) - 10)}"
-    return f"class_weight: balanced: weight of each class in loss `{loss}` (and its targets): {listed}"
+    return f"class_weight: balanced: weight of each class in loss `{loss}` (number of targets in parentheses): {listed}"

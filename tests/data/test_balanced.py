@@ -70,7 +70,9 @@ def test_an_evaluation_reads_each_sample_once(tmp_path: Path) -> None:
 
 def test_the_log_has_the_counts(tmp_path: Path) -> None:
     with loader(tmp_path) as balanced:
-        assert balanced.sampling == "sampler: balanced: 33 draws of each class per epoch; samples: 0 80, 2 15, 5 5"
+        assert (
+            balanced.sampling == "sampler: balanced: 33 draws of each class per epoch; samples: 0 (80), 2 (15), 5 (5)"
+        )
 
 
 @pytest.mark.parametrize("field", ["x", "label"])  # no label, and numbers that are no classes

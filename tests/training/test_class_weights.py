@@ -51,8 +51,8 @@ def test_balanced_trains_as_the_weights_that_it_stands_for(spec: SpecMaker, poin
     notes = [event["message"] for event in events if event["event"] == "note" and "class_weight" in event["message"]]
     listed = ", ".join(f"{value} {weights[value]:g} ({count})" for value, count in zip(values, counts, strict=True))
     assert notes == [
-        "class_weight: balanced: weight of each class in loss `sparse_categorical_crossentropy` (and its targets): "
-        + listed
+        "class_weight: balanced: weight of each class in loss `sparse_categorical_crossentropy` "
+        "(number of targets in parentheses): " + listed
     ]
     saved = load_train(tmp_path / "balanced/spec.yaml").net.losses[0]
     assert getattr(saved, "class_weight", None) == weights

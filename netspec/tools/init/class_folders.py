@@ -205,7 +205,7 @@ def split_entry(path: Path, samples: int, *, stratify: str | None = None, files:
 
 def class_listing(counts: Mapping[str, int]) -> str:
     """Return the number of classes, and the names and counts of some."""
-    return f"{len(counts)} classes: {listing([f'{name} {count:,}' for name, count in counts.items()], 10)}"
+    return f"{len(counts)} classes: {listing([f'{name} ({count:,})' for name, count in counts.items()], 10)}"
 
 
 def rare_class_warnings(counts: Mapping[str, int], least: int, kind: str) -> list[str]:

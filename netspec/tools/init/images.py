@@ -151,7 +151,9 @@ def image_files(project: Project, trunk_path: Path | None = None, lists: Mapping
     files = Files("image classification", "", "", *_findings(image_survey))
     if trunk is not None:
         size, channels = trunk.size, trunk.channels
-        files.findings.append(f"trunk {trunk.name}: {trunk.layers} layers, for images of {' × '.join(map(str, size))}")
+        files.findings.append(
+            f"trunk `{trunk.name}`: {trunk.layers} layers, for images of {' × '.join(map(str, size))}"
+        )
         if conversion := trunk.describe_color_conversion(gray=image_survey.sample.gray):
             files.warnings.append(conversion)
         if other_task := trunk.describe_other_task():

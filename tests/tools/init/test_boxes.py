@@ -73,7 +73,7 @@ def test_each_format_becomes_a_detector(tmp_path: Path, form: str) -> None:
     {"coco": coco, "voc": voc, "yolo": yolo}[form](folder, boxes, 64)
     result = init(folder)
     assert result.task == "object detection"
-    assert result.findings[0] == "40 images, boxes of 2 classes: cat 20, dog 20"
+    assert result.findings[0] == "40 images, boxes of 2 classes: cat (20), dog (20)"
     assert result.findings[2] == "a grid of 8 × 8 cells, for images of 64 × 64 pixels"
     assert "boxes: {shape: [1, 4]}" in result.net.read_text()
     data = load_train(result.train).data
@@ -163,7 +163,7 @@ def test_images_of_coco_may_be_in_a_folder_of_their_own(tmp_path: Path, folder: 
     boxes = boxed_images(tmp_path / folder, 20, 64, 16)
     coco(tmp_path, boxes, 64)
     result = init(tmp_path)
-    assert result.findings[0] == "20 images, boxes of 2 classes: cat 10, dog 10"
+    assert result.findings[0] == "20 images, boxes of 2 classes: cat (10), dog (10)"
     assert f"path: {folder}" in result.train.read_text()
     assert netspec.check(result.train).warnings == ()
 
@@ -213,7 +213,7 @@ def test_yolo_needs_no_data_file(tmp_path: Path, layout: str) -> None:
     (tmp_path / "texts").rmdir()
     (tmp_path / "classes.txt").write_text("cat\ndog\n")
     result = init(tmp_path)
-    assert result.findings[0] == "20 images, boxes of 2 classes: cat 10, dog 10"
+    assert result.findings[0] == "20 images, boxes of 2 classes: cat (10), dog (10)"
     assert netspec.check(result.train).warnings == ()
 
 

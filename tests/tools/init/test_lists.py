@@ -30,7 +30,7 @@ def listed(photos: Path) -> Path:
 def test_a_list_names_the_classes(listed: Path, tmp_path: Path, data: str) -> None:
     result = init(listed / data, output=tmp_path / "files")
     assert result.task == "image classification"
-    assert result.findings[0] == "40 images of 2 classes: cat 20, dog 20"
+    assert result.findings[0] == "40 images of 2 classes: cat (20), dog (20)"
     train = load_train(result.train).data.train
     assert train.classes == ["cat", "dog"]  # type: ignore[attr-defined]  # of image_folder
     assert Path(train.list).name == "labels.csv"  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def test_numbers_need_no_names_and_missing_files_are_left_out(listed: Path) -> N
     lines = [f"{path} {int(name == 'dog')}" for path, name in [*names, ("images/none.png", "dog")]]
     (listed / "list.txt").write_text("\n".join(lines) + "\n")
     result = init(listed)
-    assert result.findings[0] == "40 images of 2 classes: 0 20, 1 20"
+    assert result.findings[0] == "40 images of 2 classes: 0 (20), 1 (20)"
     assert [warning for warning in result.warnings if "none.png" in warning]
     train = load_train(result.train).data.train
     assert train.classes is None  # type: ignore[attr-defined]  # of image_folder
@@ -99,5 +99,5 @@ def test_a_list_of_sounds(sounds: Path) -> None:
     (sounds.parent / "labels.csv").write_text("\n".join(["path,label", *lines]) + "\n")
     result = init(sounds.parent / "labels.csv")
     assert result.task == "sound classification"
-    assert result.findings[0] == "20 sounds of 2 classes: high 10, low 10"
+    assert result.findings[0] == "20 sounds of 2 classes: high (10), low (10)"
     assert netspec.check(result.train).warnings == ()

@@ -17,7 +17,7 @@ def test_folders_of_sounds(sounds: Path, tmp_path: Path) -> None:
     result = init(sounds)
     assert result.task == "sound classification"
     assert result.findings == (
-        "25 sounds of 2 classes: high 12, low 13",
+        "25 sounds of 2 classes: high (12), low (13)",
         "0.3 to 0.4 s at 8,000, 22,050 Hz, in a sample of 24",
     )
     assert any("cannot be read" in warning and "broken.wav" in warning for warning in result.warnings)

@@ -75,7 +75,7 @@ def frozen(run: netspec.Run, *trunk: str | Path) -> bool:
 def test_three_commands(model: Path) -> None:
     netspec.import_model(model, "trunk", drop_head=1)
     result = init("photos", trunk="trunk")
-    assert "trunk trunk: 4 layers, for images of 16 × 16" in result.findings
+    assert "trunk `trunk`: 4 layers, for images of 16 × 16" in result.findings
     assert not any("prepared" in warning for warning in result.warnings)
     text = result.train.read_text()
     assert "{type: Normalization, mean: [100.0, 110.0, 120.0], variance: 4000.0}" in text  # as the trunk's data
@@ -100,7 +100,7 @@ def test_files_of_a_trunk_are_no_class_of_the_data(model: Path) -> None:
     init("photos", trunk="run")
     assert sorted(path.name for path in Path("photos").iterdir() if path.is_dir()) == ["a", "b", "c"]
     again = init("photos", trunk="lenet_mnist", force=True)  # replaces the first trunk
-    assert "trunk lenet_mnist: 6 layers, for images of 28 × 28" in again.findings
+    assert "trunk `lenet_mnist`: 6 layers, for images of 28 × 28" in again.findings
     run = netspec.train(again.train, run_dir="tuned", device="reference", train={"max_epochs": 1})
     assert frozen(run, Path("photos/trunk.yaml"), Path("photos/trunk.h5"))
     assert ImageFolder(path=FilePath("photos"), batch_size=1).open().classes == {"label": ("a", "b", "c")}
@@ -244,7 +244,7 @@ train: {max_epochs: 3}
 def test_a_model_of_the_zoo(current_folder: Path) -> None:
     images(Path("letters"), ("a", "b", "c"), 10, (28, 28))
     result = init("letters", trunk="lenet_mnist")
-    assert "trunk lenet_mnist: 6 layers, for images of 28 × 28" in result.findings
+    assert "trunk `lenet_mnist`: 6 layers, for images of 28 × 28" in result.findings
     assert "channels: 1" in result.train.read_text()
     with pytest.raises(InputError, match="the model `resnet18` of the zoo has no trained weights"):
         init("letters", trunk="resnet18", force=True)
