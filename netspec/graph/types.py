@@ -117,6 +117,15 @@ class TensorType:
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
+    def describe(self, *, batch: bool = True) -> str:
+        """The type for messages: `float32 (batch, 28, 28)`, or `float32 of shape [16, 8]` without a batch axis."""
+        return f"{self.dtype} {batch_shape(self.shape)}" if batch else f"{self.dtype} of shape {list(self.shape)}"
+
+
+def batch_shape(shape: tuple[int, ...]) -> str:
+    """A shape for messages, without the size of the batch: `(batch, 28, 28)`."""
+    return f"({', '.join(['batch', *map(str, shape[1:])])})"
+
 
 @lru_cache(maxsize=4096)
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
 from netspec.errors import Location, Problem, SpecError
-from netspec.graph.types import DType, TensorType
+from netspec.graph.types import DType, TensorType, batch_shape
 
 if TYPE_CHECKING:
     from netspec.graph.op import Op
@@ -212,23 +212,23 @@ def mismatch_problem(inputs: Sequence[Value], mismatch: ShapeMismatch) -> Proble
     """The mismatch as a user reads it: the layer and its line, the operands, and the layers that led to them."""
     scope = current_scope()
     where = f"{scope.noun} `{scope.layer}` ({scope.kind}): " if scope.layer else ""
-    notes = [f"operands: {', '.join(str(value.type) for value in inputs)}"] if inputs else []
+    types = ", ".join(value.type.describe(batch=value.shape != () and not _is_weight(value)) for value in inputs)
+    notes = [f"operands: {types}"] if types else []
     chains = dict.fromkeys(layer_chain(value) for value in inputs)
     notes += [f"came from: {text}" for text in chains if text]
-    got = mismatch.got or (", ".join(str(value.type) for value in inputs) or None)
     return Problem(
         message=where + mismatch.message,
         location=scope.location,
         path=scope.layer and f"layers.{scope.layer}",
         expected=mismatch.expected,
-        got=got,
+        got=mismatch.got or types or None,
         hint=mismatch.hint,
         notes=tuple(notes),
     )
 
 
 def layer_chain(value: Value, max_steps: int = 8) -> str:
-    """The layers that led to a value, in order: `image [64, 1, 28, 28] → conv1 [64, 20, 24, 24]`."""
+    """The layers that led to a value, in order: `image (batch, 1, 28, 28) → conv1 (batch, 20, 24, 24)`."""
     own_layer = current_scope().layer
     steps: list[str] = []
     layer = None
@@ -236,7 +236,7 @@ def layer_chain(value: Value, max_steps: int = 8) -> str:
         scope = value.node.scope
         if scope.layer not in (own_layer, layer):
             layer = scope.layer
-            steps.append(f"{layer or value.op.name} {list(value.shape)}")
+            steps.append(f"{layer or value.op.name} {batch_shape(value.shape)}")
         operands = [operand for operand in value.inputs if not _is_weight(operand)]
         if not operands:
             break

@@ -184,18 +184,22 @@ class Builder:
             raise ShapeMismatch(
                 f"the parameter `{name}` is too large",
                 expected=f"at most {MAX_TENSOR_BYTES:,} bytes",
-                got=f"{tensor_type}: {tensor_type.nbytes:,} bytes",
+                got=f"{tensor_type.describe(batch=False)}: {tensor_type.nbytes:,} bytes",
             )
         for rule, noun in ((initial, "initializer"), (constraint, "constraint")):
             reason = rule.reject_reason(shape) if rule is not None else None
-            require(reason is None, f"the {noun} does not fit the parameter `{name}`: {reason}", got=tensor_type)
+            require(
+                reason is None,
+                f"the {noun} does not fit the parameter `{name}`: {reason}",
+                got=tensor_type.describe(batch=False),
+            )
         state = self.states.get(full)
         if state is not None:
             if state.value.type != tensor_type:
                 raise ShapeMismatch(
                     f"the shared parameter `{name}` of `{owner}` has the wrong shape",
-                    f"{state.value.type}",
-                    f"{tensor_type}",
+                    state.value.type.describe(batch=False),
+                    tensor_type.describe(batch=False),
                 )
             return state.value
         with in_scope(Scope(owner, "parameter", layer.where() if layer else None)):

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import isfinite
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from netspec.graph.types import TensorType
 from netspec.graph.value import ShapeMismatch, Value, require_listable
 from netspec.schema.specs.spec import describe, problem
 
 PositiveInt = Annotated[int, Field(gt=0)]
 
 
+def as_items(value: Any, fits: Callable[[Any], bool], expected: str, others: str = "a list of them") -> tuple[Any, ...]:
+    """Convert a value or a list of values to a tuple. Raises unless each `fits`, with the location of the wrong one.
+
+    In the error a value is `expected`, or in its place `others`.
+    """
+    items = value if isinstance(value, (list, tuple)) else [value]
+    for index, item in enumerate(items):
+        if not fits(item):
+            field, options = (str(index), expected) if items is value else (None, f"{expected}, or {others}")
+            raise problem("has an invalid value", field=field, expected=options, got=describe(item))
+    if not items:
+        raise problem("has an invalid value", expected=f"{expected}, or {others}", got=describe(value))
+    return tuple(items)
+
+
+def is_integer(value: object) -> bool:
+    """Whether a value is an integer, and no truth value."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is an integer or a finite float, and no truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+
+
 def _axes(value: Any) -> Any:
-    axes = value if isinstance(value, (list, tuple)) else [value]
-    if not axes or any(isinstance(axis, bool) or not isinstance(axis, int) for axis in axes):
-        raise problem(
-            "not the index of an axis, or a list of indices",
-            expected="an integer, or a list of them",
-            got=describe(value),
-        )
-    return tuple(axes)
+    return as_items(value, is_integer, "the index of an axis")
 
 
 Axes = Annotated[tuple[int, ...], BeforeValidator(_axes, json_schema_input_type=int | list[int])]
@@ -32,7 +53,8 @@ def require(
 ) -> None:
     """Raise a located error unless a layer's inputs are `valid`; the compiler adds the layer and its line."""
     if not valid:
-        raise ShapeMismatch(message, expected, None if got is None else str(got), hint)
+        shown = got.describe() if isinstance(got, TensorType) else got
+        raise ShapeMismatch(message, expected, None if shown is None else str(shown), hint)
 
 
 def sample_axis(x: Value, axis: int, purpose: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from netspec.graph.ops.elementwise import Equal, Where, call_elementwise, cast, scalar
 from netspec.graph.ops.reduce import ReduceMean, ReduceSum, reshape_to
-from netspec.graph.types import DType
+from netspec.graph.types import DType, batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import require
@@ -71,7 +71,13 @@ def align_weights(weights: Value, values: Value) -> Value:
 
     A last axis of size 1 that the values don't have is dropped, as in Keras.
     """
-    shape, sizes = weights.shape, list(values.shape[1:])
+    require(
+        values.shape != () or weights.shape == (),
+        "`sample_weight` and masks need a loss with one value per sample",
+        got="one value for the whole batch",
+        hint="set `axis`",
+    )
+    shape = weights.shape
     if 1 < len(shape) == len(values.shape) + 1 and shape[-1] == 1:
         shape = shape[:-1]
     fits = len(shape) <= len(values.shape) and all(
@@ -80,10 +86,11 @@ def align_weights(weights: Value, values: Value) -> Value:
     require(
         fits,
         "the weights do not match the values",
-        expected="one value per sample"
-        + (f", or one per element: the leading sizes of {sizes}, each of which may be 1" if sizes else ""),
-        got=f"{list(weights.shape[1:])} per sample",
-        hint=None if values.shape else "the whole batch has a single value: give the loss an `axis`",
+        expected="(batch)"
+        + (
+            f", or the leading sizes of {batch_shape(values.shape)}, each of which may be 1" if values.shape[1:] else ""
+        ),
+        got=batch_shape(weights.shape),
     )
     return reshape_to(weights, (*shape, *(1,) * (len(values.shape) - len(shape))))
 

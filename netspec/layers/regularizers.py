@@ -89,13 +89,18 @@ class OrthogonalRegularizer(RegularizerSpec):
 
     def penalty(self, weight: Value) -> Value:
         """Σ|cos| over all pairs of different rows / number of such pairs · factor."""
-        require(len(weight.shape) == 2, "`OrthogonalRegularizer` is for matrices", expected="2 axes", got=weight.type)
+        require(
+            len(weight.shape) == 2,
+            "`OrthogonalRegularizer` is for matrices",
+            expected="2 axes",
+            got=weight.type.describe(batch=False),
+        )
         along, count = (1, weight.shape[0]) if self.mode == "rows" else (0, weight.shape[1])
         require(
             count > 1,
             f"`OrthogonalRegularizer` needs several {self.mode}",
             expected=f"2 or more {self.mode}",
-            got=weight.type,
+            got=weight.type.describe(batch=False),
         )
         squares = ReduceSum((along,), keepdims=True)(weight * weight)
         unit = weight * Pow(-0.5)(call_elementwise(Maximum(), squares, EPSILON**2))

@@ -34,7 +34,9 @@ def integers_per_axis(count: int, minimum: int = 1) -> Callable[[Any], tuple[int
             if isinstance(item, bool) or not isinstance(item, int) or item < minimum:
                 raise problem(sign, field=field_, expected=f"{minimum} or more", got=describe(item))
             if item > MAX_SIZE:
-                raise problem("the size is too large", field=field_, expected=f"up to {MAX_SIZE:,}", got=describe(item))
+                raise problem(
+                    "has a value that is too large", field=field_, expected=f"up to {MAX_SIZE:,}", got=describe(item)
+                )
         return tuple(items)
 
     return validate
@@ -70,7 +72,7 @@ def require_image(x: Value) -> None:
         len(x.shape) == 4,
         "the input is not an image",
         expected="(batch, channels, height, width)",
-        got=_with_batch(x),
+        got=x.type,
         hint=hint,
     )
 
@@ -89,14 +91,9 @@ def require_spatial(x: Value, rank: int) -> None:
         len(x.shape) == rank + 2,
         {1: "the input is not a sequence of channels", 3: "the input is not a volume"}[rank],
         expected=f"(batch, channels, {AXIS_NAMES[rank]})",
-        got=_with_batch(x),
+        got=x.type,
         hint=hint,
     )
-
-
-def _with_batch(x: Value) -> str:
-    """Return a shape for an error, as `(batch, 28, 28)`."""
-    return f"({', '.join(['batch', *map(str, x.shape[1:])])})"
 
 
 def _padding(rank: int, names: tuple[str, ...]) -> Callable[[Any], str | tuple[tuple[int, int], ...]]:
@@ -120,7 +117,7 @@ def _padding(rank: int, names: tuple[str, ...]) -> Callable[[Any], str | tuple[t
         sides = [side for item in (items if fits else ()) if (side := _sides(item)) is not None]
         if len(sides) != rank:
             raise problem(
-                "not a padding" if names else "not one number per side",
+                "has an invalid value",
                 expected=expected,
                 got=describe(value),
                 hint=did_you_mean(value, names) if isinstance(value, str) else None,

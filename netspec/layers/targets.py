@@ -12,7 +12,7 @@ from netspec.graph.ops.linear import Gather
 from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import OneHot
 from netspec.graph.ops.source import constant
-from netspec.graph.types import DType
+from netspec.graph.types import DType, batch_shape
 from netspec.graph.value import Value, current_scope, require_precomputable
 from netspec.layers.base import Builder
 from netspec.layers.checks import require, sample_axis
@@ -22,7 +22,9 @@ EPSILON = 1e-7
 """Distance that values are kept from 0, as in Keras."""
 
 
-def align_target(builder: Builder, prediction: Value, target: Value) -> tuple[Value, Value]:
+def align_target(
+    builder: Builder, prediction: Value, target: Value, names: tuple[str, str] = ("prediction", "target")
+) -> tuple[Value, Value]:
     """Both as floats of one shape. A last axis of size 1 that only one of them has is added to the other, as in Keras.
 
     Nothing else is broadcast: (N, 1) against (N) would silently become (N, N).
@@ -32,12 +34,16 @@ def align_target(builder: Builder, prediction: Value, target: Value) -> tuple[Va
         shape = prediction.shape
     hint = None
     if len(shape) < len(prediction.shape):
-        hint = _flatten_hint(prediction, len(shape) + 1) or "for class indices use the Sparse… loss or metric"
+        hint = _flatten_hint(prediction, len(shape) + 1)
+        if hint is None and "Categorical" in current_scope().kind:
+            hint = "for class indices use the Sparse… loss or metric"
+        elif hint is None and names == ("prediction", "target") and len(shape) == 1:
+            hint = "for one value per sample, the last layer needs 1 output"
     require(
         shape == prediction.shape,
-        "prediction and target differ in shape",
-        expected=f"a target of shape {list(prediction.shape[1:])} per sample",
-        got=f"{list(target.shape[1:])}",
+        f"{names[0]} and {names[1]} differ in shape",
+        expected=f"a {names[1]} of shape {batch_shape(prediction.shape)}",
+        got=batch_shape(target.shape),
         hint=hint,
     )
     return builder.floating(prediction), reshape_to(builder.floating(target), shape)
@@ -100,8 +106,8 @@ def class_scores(
     require(
         label.shape in (shape, shape_with_axis),
         "the class indices do not match the prediction",
-        expected=f"one class index for each vector of {count} scores: shape {list(shape[1:])} per sample",
-        got=f"{list(label.shape[1:])}",
+        expected=f"one class index for each vector of {count} scores: {batch_shape(shape)}",
+        got=batch_shape(label.shape),
         hint=_flatten_hint(prediction, len(label.shape) + 1) if len(label.shape) + 1 < len(prediction.shape) else None,
     )
     builder.require_range(
@@ -142,7 +148,9 @@ def _class_weight(value: Any) -> Any:
         if isinstance(index, bool) or not isinstance(index, int) or index < 0:
             raise problem("not a class index", field=str(name), expected="0, 1, 2 …", got=describe(name))
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or weight < 0:
-            raise problem("not a weight", field=str(name), expected="a number of 0 or more", got=describe(weight))
+            raise problem(
+                "has an invalid value", field=str(name), expected="a number of 0 or more", got=describe(weight)
+            )
         weights[index] = float(weight)
     return weights if isinstance(value, dict) else tuple(weights.values())
 

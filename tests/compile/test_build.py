@@ -44,13 +44,14 @@ def test_all_shape_errors_are_reported_but_not_their_consequences(tmp_path: Path
     ] == [
         (7, 5, "layers.conv2", OF_CONV1, FROM_CONV1),
         (9, 5, "layers.shape", OF_CONV1, FROM_CONV1),
-        (10, 5, "layers.sum", f"{OF_CONV1}, float32[4, 1, 6, 6]", FROM_CONV1, "came from: image [4, 1, 6, 6]"),
-        (12, 10, "losses.sparse_categorical_crossentropy", f"{OF_CONV1}, int32[4]", FROM_CONV1, "came from: label [4]"),
+        (10, 5, "layers.sum", f"{OF_CONV1}, float32 (batch, 1, 6, 6)", FROM_CONV1, "came from: image (batch, 1, 6, 6)"),
+        (12, 10, "losses.sparse_categorical_crossentropy", f"{OF_CONV1}, int32 (batch)", FROM_CONV1, LABEL),
     ]
 
 
-OF_CONV1 = "operands: float32[4, 4, 4, 4]"
-FROM_CONV1 = "came from: image [4, 1, 6, 6] → conv1 [4, 4, 4, 4]"
+OF_CONV1 = "operands: float32 (batch, 4, 4, 4)"
+LABEL = "came from: label (batch)"
+FROM_CONV1 = "came from: image (batch, 1, 6, 6) → conv1 (batch, 4, 4, 4)"
 
 
 def test_arity_and_operands_of_losses_and_metrics(tmp_path: Path) -> None:
@@ -73,31 +74,31 @@ net.yaml:4:5: error: layer `both` (Dense): Dense takes 1 input, not 2
     |     ^
   expected: `from` with 1 name
   got: 2
-  operands: float32[4, 3], float32[4, 4]
-  came from: x [4, 3]
-  came from: y [4, 4]
+  operands: float32 (batch, 3), float32 (batch, 4)
+  came from: x (batch, 3)
+  came from: y (batch, 4)
 net.yaml:5:5: error: layer `one` (Add): Add takes 2 or more inputs, not 1
   5 |   - {name: one, type: Add, from: x}
     |     ^
   expected: `from` with 2 or more names
   got: 1
-  operands: float32[4, 3]
-  came from: x [4, 3]
+  operands: float32 (batch, 3)
+  came from: x (batch, 3)
 net.yaml:7:10: error: loss `mean_squared_error` (MeanSquaredError): MeanSquaredError takes 2 inputs, not 1
   7 | losses: [{type: MeanSquaredError, from: [out]}]
     |          ^
   expected: `from` with 2 names
   got: 1
-  operands: float32[4, 2]
-  came from: x [4, 3] → out [4, 2]
+  operands: float32 (batch, 2)
+  came from: x (batch, 3) → out (batch, 2)
 net.yaml:8:11: error: metric `mean_absolute_error` (MeanAbsoluteError): prediction and target differ in shape
   8 | metrics: [{type: MeanAbsoluteError, from: [out, y]}]
     |           ^
-  expected: a target of shape [2] per sample
-  got: [4]
-  operands: float32[4, 2], float32[4, 4]
-  came from: x [4, 3] → out [4, 2]
-  came from: y [4, 4]
+  expected: a target of shape (batch, 2)
+  got: (batch, 4)
+  operands: float32 (batch, 2), float32 (batch, 4)
+  came from: x (batch, 3) → out (batch, 2)
+  came from: y (batch, 4)
 4 errors"""
 
 
@@ -116,10 +117,10 @@ SHARED = """\
 net.yaml:5:5: error: layer `b` (Dense): the shared parameter `kernel` of `a` has the wrong shape
   5 |   - {name: b, type: Dense, from: y, units: 2, share: a}
     |     ^
-  expected: float32[3, 2]
-  got: float32[4, 2]
-  operands: float32[4, 4]
-  came from: y [4, 4]"""
+  expected: float32 of shape [3, 2]
+  got: float32 of shape [4, 2]
+  operands: float32 (batch, 4)
+  came from: y (batch, 4)"""
 
 
 def test_multipliers_without_effect_and_reserved_names(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def test_shape_mismatch_names_layer_line_operands_and_chain():
         "    |     ^\n"
         "  expected: 3 rows on the right\n"
         "  got: float32[8, 3] @ float32[4, 2]\n"
-        "  operands: float32[8, 3], float32[4, 2]\n"
-        "  came from: image [8, 3] → first [8, 3]"
+        "  operands: float32 (batch, 3), float32 of shape [4, 2]\n"
+        "  came from: image (batch, 3) → first (batch, 3)"
     )
 
 

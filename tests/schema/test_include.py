@@ -166,7 +166,7 @@ def test_forbidden_paths(put):
     put(net="include: a.yaml\nlayers: [Flatten]\n")
     assert "a file included at the top level cannot contain `layers`" in complaint()
     put(net="include: {a: 1}\nlayers: [Flatten]\n")
-    assert "`include` is not a name or a list of names" in complaint()
+    assert "`include` has an invalid value" in complaint()
 
 
 def test_a_training_takes_no_layers(put):

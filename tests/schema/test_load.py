@@ -195,7 +195,7 @@ net.yaml:7:60: error: `kernel_size` is too long
   7 |   - {name: conv1, type: Conv2D, filter: "20", kernel_size: [5, 5, 5]}
     |                                                            ^
   expected: at most 2 items
-  got: a list of 3
+  got: [5, 5, 5]
 net.yaml:8:12: error: two layers are called `conv1`
   8 |   - {name: conv1, type: InnerProduct, units: 3}
     |            ^

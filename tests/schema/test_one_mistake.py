@@ -72,7 +72,7 @@ LINES = [
         "11:35",
         "`units` is not an integer",
         "an integer",
-        "a list of 1",
+        "[1]",
         "write 1",
     ),
     (
@@ -127,7 +127,7 @@ LINES = [
         "did you mean `same`?",
     ),
     (CONV + "strides: 2}", "11:66", "`strides` is not a list", "a list", "2 (a number)", "write [2]"),
-    (CONV + "strides: [2]}", "11:66", "`strides` is too short", "at least 2 items", "a list of 1", None),
+    (CONV + "strides: [2]}", "11:66", "`strides` is too short", "at least 2 items", "[2]", None),
     (CONV + "strides: [2, x]}", "11:70", "`strides.1` is not an integer", "an integer", "'x' (text)", None),
     (CONV + "stride: 2}", "11:57", "`Conv2D` has no field `stride`", None, None, "use `strides`"),
     (
@@ -268,8 +268,8 @@ LINES = [
     (
         "- {name: c, type: Flatten, from: 3}",
         "11:36",
-        "`from` is not a name or a list of names",
-        "a name or a list of names",
+        "`from` has an invalid value",
+        "a name, or a list of 1 or more names",
         "3 (a number)",
         None,
     ),

@@ -30,7 +30,7 @@ def _span(low: float, high: float, least: Callable[[float], float], *, ordered: 
         numbers = [value] if _number(value) else list(value) if isinstance(value, (list, tuple)) else []
         expected = f"a number or [lowest, highest], from {low:g} to {high:g}"
         if not all(map(_number, numbers)) or len(numbers) != (1 if _number(value) else 2):
-            raise problem("not a range", expected=expected, got=_shown(value))
+            raise problem("has an invalid value", expected=expected, got=_shown(value))
         if not all(low <= number <= high for number in numbers):
             raise problem(f"not within {low:g} to {high:g}", expected=expected, got=f"{value}")
         if len(numbers) == 1:
@@ -75,7 +75,7 @@ def _bits(value: Any) -> tuple[int, int]:
     bounds = [value, value] if isinstance(value, int) else list(value) if isinstance(value, (list, tuple)) else []
     integers = len(bounds) == 2 and all(isinstance(number, int) and not isinstance(number, bool) for number in bounds)
     if not integers or not 1 <= bounds[0] <= bounds[1] <= 8:
-        raise problem("not a number of bits", expected="1 to 8, or [fewest, most]", got=_shown(value))
+        raise problem("has an invalid value", expected="1 to 8, or [fewest, most]", got=_shown(value))
     return bounds[0], bounds[1]
 
 
@@ -89,7 +89,7 @@ def _positive(high: float, most: str) -> Callable[[Any], Span]:
     def read(value: Any) -> Span:
         bounds = list(value) if isinstance(value, (list, tuple)) else []
         if len(bounds) != 2 or not all(map(_number, bounds)) or not 0 < bounds[0] <= bounds[1] <= high:
-            raise problem("not a range", expected=f"[lowest, highest], above 0{most}", got=_shown(value))
+            raise problem("has an invalid value", expected=f"[lowest, highest], above 0{most}", got=_shown(value))
         return float(bounds[0]), float(bounds[1])
 
     return read
@@ -104,7 +104,7 @@ Ratios = Annotated[Span, BeforeValidator(_positive(float("inf"), ""), json_schem
 def _values(value: Any) -> Span:
     bounds = list(value) if isinstance(value, (list, tuple)) else []
     if len(bounds) != 2 or not all(map(_number, bounds)) or not bounds[0] < bounds[1]:
-        raise problem("not a range of values", expected="[lowest, highest]", got=_shown(value))
+        raise problem("has an invalid value", expected="[lowest, highest]", got=_shown(value))
     return float(bounds[0]), float(bounds[1])
 
 

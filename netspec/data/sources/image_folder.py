@@ -31,7 +31,7 @@ def _as_size(value: Any) -> Any:
         value = [value, value]
     sizes = list(value) if isinstance(value, (list, tuple)) else []
     if len(sizes) != 2 or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
-        raise problem("not a size of images", expected="[height, width] in pixels", got=describe(value))
+        raise problem("has an invalid value", expected="[height, width] in pixels", got=describe(value))
     return tuple(sizes)
 
 

@@ -38,14 +38,14 @@ class Einsum(Op):
         """Size of the axes of each letter."""
         sizes: dict[str, int] = {}
         for letters, x in zip(self.terms, xs, strict=True):
-            self.check(len(letters) == x.rank, f"`{letters}` does not name the axes of an operand", got=x)
+            self.check(len(letters) == x.rank, f"`{letters}` does not name the axes of an operand", got=x.describe())
             for letter, size in zip(letters, x.shape, strict=True):
                 first_size = sizes.get(letter, 1)
                 self.check(
                     1 in (size, first_size) or size == first_size,
                     f"axes named `{letter}` have different sizes",
                     expected=f"{first_size}, as before, or 1",
-                    got=x,
+                    got=x.describe(),
                 )
                 sizes[letter] = max(size, first_size)
         return sizes

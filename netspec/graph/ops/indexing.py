@@ -53,7 +53,7 @@ def _check_element_indices(op: Op, axis: int, x: TensorType, index: TensorType) 
         fits and all(x.shape[k] == index.shape[k] for k in others),
         f"indices must match the data on every axis except {axis}",
         expected="integers, with the data's sizes along all other axes",
-        got=f"{x}, {index}",
+        got=f"{x.describe()}, {index.describe()}",
     )
 
 
@@ -122,7 +122,12 @@ class ScatterElements(ScatterBase):
 
 
 def _check_updates(op: Op, expected: TensorType, updates: TensorType) -> None:
-    op.check(updates == expected, "the updates do not match the indices", expected=str(expected), got=updates)
+    op.check(
+        updates == expected,
+        "the updates do not match the indices",
+        expected=expected.describe(),
+        got=updates.describe(),
+    )
 
 
 @dataclass(frozen=True)
@@ -168,14 +173,14 @@ def _indexed_shape(op: Op, batch_dims: int, x: TensorType, index: TensorType) ->
     """The sizes of the axes of x after those that are indexed."""
     fits = index.rank > batch_dims and not index.dtype.is_float and index.dtype != DType.BOOL
     count = index.shape[-1] if fits else 0
-    leading = "".join(f"{size}, " for size in x.shape[:batch_dims])
+    leading = "".join(f"{size}, " for size in ("batch", *x.shape[1:])[:batch_dims])
     op.check(
         0 < count <= x.rank - batch_dims and x.shape[:batch_dims] == index.shape[:batch_dims],
         "the indices do not match the data",
-        expected=f"integers [{leading}…, count] with count from 1 to {x.rank - batch_dims}"
+        expected=f"integers ({leading}…, count) with count from 1 to {x.rank - batch_dims}"
         if batch_dims < x.rank
         else f"`batch_dims` below {x.rank}, the number of axes of the data",
-        got=f"{x}, {index}",
+        got=f"{x.describe()}, {index.describe()}",
     )
     return x.shape[batch_dims + count :]
 

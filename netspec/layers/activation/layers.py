@@ -210,7 +210,10 @@ class Softmax(LayerSpec):
             return self._softmax(builder, x)
         fits = len(mask.shape) == len(x.shape) and broadcast_shapes(mask.shape, x.shape) == x.shape
         require(
-            fits, "the mask does not broadcast to the input", expected=f"the sizes of {x.type}, or 1", got=mask.type
+            fits,
+            "the mask does not broadcast to the input",
+            expected=f"the sizes of {x.type.describe()}, or 1",
+            got=mask.type,
         )
         counts = as_mask(mask)
         y = self._softmax(builder, call_elementwise(Where(), counts, builder.floating(x), MASKED))

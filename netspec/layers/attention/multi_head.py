@@ -18,6 +18,7 @@ from netspec.graph.ops.reduce import reshape_to
 from netspec.graph.ops.shape import Concat, PadAxis, Transpose
 from netspec.graph.ops.source import constant
 from netspec.graph.ops.unary import Sigmoid
+from netspec.graph.types import batch_shape
 from netspec.graph.value import Value
 from netspec.layers.attention.attention import queries_mask, require_sequences, values_mask
 from netspec.layers.attention.core import attend, attend_with_scores
@@ -54,7 +55,7 @@ class AxisFolding:
         require(
             len(x.shape) == rank and all(x.shape[axis] == query.shape[axis] for axis in independent),
             "the inputs differ in axes that are not attended over",
-            expected=f"{rank} axes, with the query's sizes on all axes except {list(self.axes)}: {query.type}",
+            expected=f"{batch_shape(query.shape)}, as the query has, except on the axes {list(self.axes)}",
             got=x.type,
         )  # fmt: skip
         order = (0, *self.others, *self.axes, len(x.shape) - 1)
@@ -68,7 +69,7 @@ class AxisFolding:
         samples = tuple(query.shape[axis] for axis in (0, *self.others))
         expected = (*samples, *positions[0], *positions[1])
         require(mask.shape == expected, "the mask must have one entry for each pair of query and key",
-             expected=f"(batch, {', '.join(map(str, expected[1:]))})", got=mask.type)  # fmt: skip
+             expected=batch_shape(expected), got=mask.type)  # fmt: skip
         return reshape_to(mask, (prod(samples), prod(positions[0]), prod(positions[1])))
 
     def scores(self, query: Value, key: Value, scores: Value) -> Value:

@@ -10,18 +10,16 @@ from netspec.graph.ops import convolution
 from netspec.graph.ops.window import Window
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
-from netspec.layers.checks import require
+from netspec.layers.checks import as_items, is_integer, require
 from netspec.schema.specs.kinds import LAYERS
-from netspec.schema.specs.spec import describe, problem
 
 
 def _integers(minimum: int) -> BeforeValidator:
     def check(value: Any) -> Any:
-        numbers = value if isinstance(value, (list, tuple)) else [value]
-        if not numbers or any(type(number) is not int or number < minimum for number in numbers):
-            expected = f"an integer of {minimum} or more, or one for each axis"
-            raise problem("not a size", expected=expected, got=describe(value))
-        return tuple(numbers)
+        return as_items(
+            value, lambda item: is_integer(item) and item >= minimum, f"an integer of {minimum} or more",
+            "one for each axis",
+        )  # fmt: skip
 
     return BeforeValidator(check, json_schema_input_type=int | list[int])
 

@@ -10,6 +10,7 @@ from netspec.graph.ops.linear import MatMul
 from netspec.graph.ops.reduce import BroadcastLike, reshape_to
 from netspec.graph.ops.shape import Slice, Transpose
 from netspec.graph.ops.source import constant
+from netspec.graph.types import batch_shape
 from netspec.graph.value import Value, require_precomputable
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import PositiveInt, require, require_countable
@@ -56,7 +57,7 @@ class DeformConv2D(Kernel2D, GroupedConvolution):
             require(
                 value is None or (value.dtype.is_float and value.shape == shape),
                 f"the {noun} do not match the input",
-                expected=f"floats {list(shape)}",
+                expected=f"floats {batch_shape(shape)}",
                 got=value.type if value is not None else None,
             )
         require_countable(elements * prod(out), 1)

@@ -15,13 +15,13 @@ from netspec.graph.ops.shape import Transpose
 from netspec.graph.value import Value
 from netspec.layers.activation.base import Activation, activate
 from netspec.layers.base import Builder, LayerSpec, Sample
-from netspec.layers.checks import PositiveInt, require
+from netspec.layers.checks import PositiveInt, as_items, is_integer, require
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers.base import Initializer, MatrixInitial, Zeros
 from netspec.layers.initializers.variance_scaling import GlorotUniform
 from netspec.layers.regularizers import Regularizer
 from netspec.schema.specs.kinds import LAYERS
-from netspec.schema.specs.spec import describe, problem
+from netspec.schema.specs.spec import problem
 
 
 @LAYERS.register
@@ -88,11 +88,11 @@ _FORMS = "`[X],[Y]->[Z]`, `...[X],[Y]->...[Z]` or `[X]...,[Y]->[Z]...` with lett
 
 
 def _sizes(value: Any) -> Any:
-    sizes = value if isinstance(value, (list, tuple)) else [value]
-    for size in sizes:
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise problem("not a size", expected="an integer of 1 or more, or null", got=describe(size))
-    return tuple(sizes)
+    if value == []:
+        return ()
+    return as_items(
+        value, lambda size: size is None or (is_integer(size) and size >= 1), "an integer of 1 or more, or null"
+    )
 
 
 Sizes = Annotated[tuple[int | None, ...], BeforeValidator(_sizes, json_schema_input_type=int | list[int | None])]
@@ -182,7 +182,7 @@ class EinsumDense(LayerSpec):
         match_ = _FORM.fullmatch(self.equation.replace(" ", ""))
         dots = match_ is not None and [match_[k] is not None for k in (1, 3, 5, 7)]
         if match_ is None or dots not in ([False] * 4, [True, False] * 2, [False, True] * 2):
-            raise problem("not an equation", field="equation", expected=_FORMS, got=repr(self.equation))
+            raise problem("has an invalid value", field="equation", expected=_FORMS, got=repr(self.equation))
         x, kernel, y = match_[2], match_[4], match_[6]
         for letters in (x, kernel, y):
             if len(set(letters)) < len(letters):

@@ -10,6 +10,7 @@ from netspec.graph.ops.reduce import BroadcastRows, reshape_to
 from netspec.graph.types import DType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
+from netspec.layers.checks import as_items, is_integer
 from netspec.layers.constraints import Constraint
 from netspec.layers.initializers.base import Initializer, Zeros
 from netspec.layers.regularizers import L1L2, Regularizer
@@ -62,9 +63,11 @@ class ActivityRegularization(LayerSpec):
 
 
 def _shape(value: Any) -> Any:
-    if not isinstance(value, (list, tuple)) or any(type(size) is not int or size < 1 for size in value):
-        raise problem("not a shape", expected="a list of sizes of 1 or more, [] for a scalar", got=describe(value))
-    return tuple(value)
+    if not isinstance(value, (list, tuple)):
+        raise problem(
+            "has an invalid value", expected="a list of sizes of 1 or more, [] for a scalar", got=describe(value)
+        )
+    return as_items(value, lambda size: is_integer(size) and size >= 1, "an integer of 1 or more") if value else ()
 
 
 @LAYERS.register

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from netspec.graph.ops.elementwise import Equal, Greater, Where, call_elementwise, cast
 from netspec.graph.ops.logic import And
 from netspec.graph.ops.reduce import ReduceSum, reshape_to
-from netspec.graph.types import DType
+from netspec.graph.types import DType, batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import require
@@ -36,8 +36,8 @@ def require_steps(mask: Value, x: Value) -> None:
     require(
         mask.shape == x.shape[:2],
         "the mask must have one entry for each step",
-        expected=f"{list(x.shape[1:2])} per sample",
-        got=f"{list(mask.shape[1:])}",
+        expected=batch_shape(x.shape[:2]),
+        got=mask.type,
     )
 
 
@@ -74,8 +74,8 @@ class Masking(LayerSpec):
             require(
                 mask.shape == x.shape[: len(mask.shape)] and 2 <= len(mask.shape) <= len(x.shape),
                 "the mask must have one entry for each position",
-                expected=f"{list(x.shape[1:-1])} per sample",
-                got=f"{list(mask.shape[1:])}",
+                expected=batch_shape(x.shape[:-1]),
+                got=mask.type,
             )
             return as_mask(mask)
         require(

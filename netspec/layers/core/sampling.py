@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from netspec.graph.ops.unary import Exp
+from netspec.graph.types import batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import require
@@ -35,7 +36,7 @@ class Sampling(LayerSpec):
         mean, log_variance = builder.to_common_dtype([builder.floating(mean), builder.floating(log_variance)])
         require(
             mean.shape == log_variance.shape, "the means and the log-variances differ in shape",
-            expected=f"log-variances of {mean.type}", got=log_variance.type,
+            expected=f"log-variances of {batch_shape(mean.shape)}", got=log_variance.type,
         )  # fmt: skip
         if not builder.training:
             return mean

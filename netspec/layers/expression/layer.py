@@ -161,7 +161,12 @@ class Expression(LayerSpec):
             scope[name] = builder.parameter(name, spec.shape, spec.initializer, spec.regularizer, spec.constraint)
         y = self._evaluate(scope, builder.dtype)
         fits = len(y.shape) == max(len(value.shape) for value in values) and y.shape[:1] == x.shape[:1]
-        require(fits, "the parameters have more axes than the inputs", expected=f"as many as {x.type}", got=y.type)
+        require(
+            fits,
+            "the parameters have more axes than the inputs",
+            expected=f"as many as {x.type.describe()}",
+            got=y.type,
+        )
         return y if self.keep_types else cast(y, values[0].dtype)
 
     def _evaluate(self, scope: Mapping[str, Value], dtype: DType) -> Value:

@@ -12,7 +12,7 @@ from netspec.graph.ops.logic import And, Not, Or
 from netspec.graph.ops.reduce import ArgMin, ReduceMax, ReduceSum, reshape_to
 from netspec.graph.ops.shape import OneHot, Slice
 from netspec.graph.ops.unary import Abs, Sigmoid, Softplus
-from netspec.graph.types import DType
+from netspec.graph.types import DType, batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import require
@@ -146,7 +146,7 @@ def check_boxes(
             value is None
             or (not value.dtype.is_float and value.dtype != DType.BOOL and value.shape == boxes.shape[:2]),
             f"`{name}` does not hold one integer per box",
-            expected=f"integers {list(boxes.shape[:2])}",
+            expected=f"integers {batch_shape(boxes.shape[:2])}",
             got=None if value is None else value.type,
         )
     builder.require_range(labels, 0, classes, f"there are {classes} classes; -1 is padding", also=(-1,))

@@ -52,13 +52,13 @@ class Contrastive(LossSpec):
 
     def build(self, builder: Builder, first: Value, second: Value, target: Value) -> Value:
         """first, second: (N, …), target: (N) → scalar."""
-        first, second = align_target(builder, first, second)
+        first, second = align_target(builder, first, second, ("first", "second input"))
         batch = first.shape[:1]
         fits = target.shape in (batch, (*batch, 1))
         require(
             fits,
             "the target of a pair must be one value per sample",
-            expected="an input with `shape: []`",
+            expected="(batch), an input with `shape: []`",
             got=target.type,
         )
         alike_ = reshape_to(builder.floating(target), batch)
@@ -96,7 +96,7 @@ class CosineEmbedding(LossSpec):
         require(
             len(first.shape) >= 2, "the first input is not an embedding", expected="(batch, …, size)", got=first.type
         )
-        first, second = align_target(builder, first, second)
+        first, second = align_target(builder, first, second, ("first", "second input"))
         lengths = Sqrt()((_dot(first, first) + TINY) * (_dot(second, second) + TINY))
         cosine, target = align_target(builder, _dot(first, second) / lengths, target)
         is_pair = (to_signs(target) + 1.0) * 0.5
@@ -131,8 +131,8 @@ class Triplet(LossSpec):
     def build(self, builder: Builder, anchor: Value, positive: Value, negative: Value) -> Value:
         """anchor, positive, negative: (N, …, D) → scalar."""
         require(len(anchor.shape) >= 2, "the anchor is not an embedding", expected="(batch, …, size)", got=anchor.type)
-        anchor, positive = align_target(builder, anchor, positive)
-        anchor, negative = align_target(builder, anchor, negative)
+        anchor, positive = align_target(builder, anchor, positive, ("anchor", "positive"))
+        anchor, negative = align_target(builder, anchor, negative, ("anchor", "negative"))
         far = self._distance(anchor, negative)
         if self.swap:
             far = Minimum()(far, self._distance(positive, negative))
@@ -177,7 +177,7 @@ class Circle(PairLoss):
         require(rank == 2, "the prediction is not an embedding", expected="(batch, size)", got=prediction.type)
         count = prediction.shape[0]
         fits = not label.dtype.is_float and label.shape in ((count,), (count, 1))
-        expected = "an input with `shape: []` and `dtype: int32`"
+        expected = "int32 (batch), an input with `shape: []` and `dtype: int32`"
         require(fits, "class indices must be one integer per sample", expected=expected, got=label.type)
         x = builder.floating(prediction)
         distance = call_elementwise(Maximum(), 1.0 - MatMul(transpose_b=True)(x, x), 0.0)

@@ -40,7 +40,7 @@ class MarginRanking(LossSpec):
 
     def build(self, builder: Builder, first: Value, second: Value, target: Value) -> Value:
         """first, second, target: (N, …) → scalar."""
-        first, second = align_target(builder, first, second)
+        first, second = align_target(builder, first, second, ("first", "second input"))
         first, sign = align_target(builder, first, target)
         return self.reduce(builder, ElementLosses.per_feature(Relu()(self.margin - to_signs(sign) * (first - second))))
 
@@ -114,9 +114,10 @@ class MultiLabelMargin(PairLoss):
         """prediction, label: (N, C) → (N)."""
         axis = sample_axis(prediction, -1, "for classes")
         fits = label.shape == prediction.shape and not label.dtype.is_float and len(label.shape) == 2
-        expected = f"an input with `shape: [{prediction.shape[axis]}]` and `dtype: int32`"
+        count = prediction.shape[axis]
+        expected = f"int32 (batch, {count}), an input with `shape: [{count}]` and `dtype: int32`"
         require(fits, "the classes of a sample must be integers, followed by -1", expected=expected, got=label.type)
-        batch, count = prediction.shape
+        batch = prediction.shape[0]
         builder.require_range(label, 0, count, f"the prediction has {count} scores", (-1,))
         scores = builder.floating(prediction)
         ended = CumSum(axis)(cast(call_elementwise(Greater(), 0, label), scores.dtype))

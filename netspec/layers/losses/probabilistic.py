@@ -12,6 +12,7 @@ from netspec.graph.ops.elementwise import Greater, Maximum, Minimum, Pow, Where,
 from netspec.graph.ops.reduce import ReduceSum, reshape_to
 from netspec.graph.ops.shape import OneHot
 from netspec.graph.ops.unary import Exp, Log, Sigmoid
+from netspec.graph.types import batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import require, sample_axis
@@ -121,8 +122,8 @@ class GaussianNLL(LossSpec):
         require(
             variance_shape in (shape, (*shape[:-1], 1)),
             "the variance does not match the prediction",
-            expected=f"shape {list(shape[1:])} per sample; the last axis may also have size 1, or be left out",
-            got=f"{list(variance.shape[1:])}",
+            expected=f"{batch_shape(shape)}; the last axis may also have size 1, or be left out",
+            got=variance.type,
         )
         variance = call_elementwise(Maximum(), reshape_to(builder.floating(variance), variance_shape), self.epsilon)
         error = prediction - target

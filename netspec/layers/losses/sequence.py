@@ -63,7 +63,7 @@ class CTC(LossSpec):
             got=self.mask_index,
         )
         fits = len(target.shape) == 2 and not target.dtype.is_float
-        expected = "an input with one axis and `dtype: int32`"
+        expected = "int32 (batch, labels), an input with one axis and `dtype: int32`"
         require(fits, "the target is not a sequence of class indices", expected=expected, got=target.type)
         builder.require_range(target, 0, count, f"each frame has scores of {count} classes")
         if frames is None:
@@ -82,7 +82,7 @@ class CTC(LossSpec):
 
     def _lengths(self, builder: Builder, x: Value, batch: int, maximum: int, noun: str) -> Value:
         fits = not x.dtype.is_float and x.shape in ((batch,), (batch, 1))
-        expected = "an input with `shape: []` and `dtype: int32`"
+        expected = "int32 (batch), an input with `shape: []` and `dtype: int32`"
         require(fits, f"the number of {noun} must be one integer per sample", expected=expected, got=x.type)
         builder.require_range(x, 0, maximum + 1, f"there are {maximum} {noun}")
         return reshape_to(x, (batch,))

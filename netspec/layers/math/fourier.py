@@ -189,7 +189,7 @@ class STFT(LayerSpec):
             require(
                 window.dtype.is_float and window.shape[-1:] == (length,) and samples in (1, x.shape[0]),
                 "the second input is not a window",
-                expected=f"floats {[x.shape[0], length]}",
+                expected=f"floats (batch, {length})",
                 got=window.type,
             )
             frames_of_x = frames_of_x * reshape_to(builder.floating(window), (samples, *(1,) * (rank - 2), length, 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from netspec.graph.ops.reduce import reshape_to
+from netspec.graph.types import batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import PositiveInt, require, sample_axis
@@ -44,7 +45,7 @@ class ChannelwiseLayer(LayerSpec):
         require(
             x.shape[axis : axis + len(inner)] == inner,
             f"the second input does not match the first input's axes from axis {axis} on",
-            expected=f"the batch axis, then {list(x.shape[axis : axis + max(1, len(inner))])}",
+            expected=batch_shape((0, *x.shape[axis : axis + max(1, len(inner))])),
             got=second.type,
         )
         lead, trailing = (1,) * (axis - 1), (1,) * (len(x.shape) - axis - len(inner))

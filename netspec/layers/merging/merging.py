@@ -13,10 +13,10 @@ from netspec.graph.ops import elementwise
 from netspec.graph.ops.logic import Or
 from netspec.graph.ops.shape import Concat
 from netspec.graph.ops.source import Fill
-from netspec.graph.types import DType, TensorType, broadcast_shapes
+from netspec.graph.types import DType, TensorType, batch_shape, broadcast_shapes
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
-from netspec.layers.checks import require, sample_axis
+from netspec.layers.checks import as_items, is_number, require, sample_axis
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.spec import describe, problem
 
@@ -42,7 +42,7 @@ class ElementwiseMerge(LayerSpec):
             len({len(shape) for shape in shapes}) == 1 and broadcast_shapes(*shapes) is not None,
             f"inputs of different sizes cannot be {self.done}",
             expected="equal sizes, or 1",
-            got=" and ".join(str(list(shape)) for shape in shapes) + " per sample",
+            got=" and ".join(batch_shape(x.shape) for x in inputs),
         )
         return builder.to_common_dtype(inputs) if self.whole else [builder.floating(x) for x in inputs]
 
@@ -172,11 +172,9 @@ class Minimum(ReducingMerge):
 
 
 def _coefficients(value: Any) -> Any:
-    numbers = value if isinstance(value, (list, tuple)) else ()
-    if len(numbers) < 2 or any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
-        expected = "a number for each input, such as [1, -1]"
-        raise problem("not a list of factors", expected=expected, got=describe(value))
-    return tuple(map(float, numbers))
+    if not isinstance(value, (list, tuple)) or len(value) < 2:
+        raise problem("has an invalid value", expected="a number for each input, such as [1, -1]", got=describe(value))
+    return tuple(map(float, as_items(value, is_number, "a number")))
 
 
 Coefficients = Annotated[tuple[float, ...], BeforeValidator(_coefficients, json_schema_input_type=list[float])]
@@ -237,7 +235,7 @@ class Concatenate(LayerSpec):
         """Inputs: (N, …) → (N, …)."""
         inputs = (first, second, *others)
         rank = len(first.shape)
-        sizes = " and ".join(str(list(x.shape[1:])) for x in inputs) + " per sample"
+        sizes = " and ".join(batch_shape(x.shape) for x in inputs)
         require(
             all(len(x.shape) == rank for x in inputs),
             "inputs with different numbers of axes cannot be concatenated",

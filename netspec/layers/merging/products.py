@@ -29,7 +29,7 @@ def _axis_pair(value: Any) -> Any:
     axes = value if isinstance(value, (list, tuple)) else [value, value]
     if len(axes) != 2 or any(isinstance(axis, bool) or not isinstance(axis, int) for axis in axes):
         expected = "an integer, or one for each input, such as [1, 2]"
-        raise problem("not the index of an axis, or a pair of indices", expected=expected, got=describe(value))
+        raise problem("has an invalid value", expected=expected, got=describe(value))
     return tuple(axes)
 
 
@@ -146,7 +146,7 @@ def _equation(value: Any) -> Any:
     text = value.replace(" ", "") if isinstance(value, str) else ""
     if not _FORM.fullmatch(text):
         expected = "letters for the axes of each input and of the output, such as `bij,bjk->bik`"
-        raise problem("not an equation", expected=expected, got=describe(value))
+        raise problem("has an invalid value", expected=expected, got=describe(value))
     inputs, _, output = text.partition("->")
     terms, letters = inputs.split(","), output.replace(".", "")
     for term in (*terms, output):

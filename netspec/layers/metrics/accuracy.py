@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from netspec.graph.ops.elementwise import Equal, Greater, GreaterOrEqual, Where, call_elementwise, cast
 from netspec.graph.ops.reduce import ArgMax, ReduceSum, reshape_to
 from netspec.graph.ops.shape import OneHot, Slice
-from netspec.graph.types import DType
+from netspec.graph.types import DType, batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import PositiveInt, require, sample_axis
@@ -185,7 +185,7 @@ class SparseTopKCategoricalAccuracy(TopKFields, AccuracyMetric):
         require(
             fits,
             "the class indices do not match the prediction",
-            expected=f"shape {list(shape[1:])} per sample",
+            expected=batch_shape(shape),
             got=label.type,
         )
         matches = Equal()(ids, reshape_to(cast(label, DType.INT64), shape))

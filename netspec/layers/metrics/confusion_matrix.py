@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from netspec.graph.ops.elementwise import GreaterOrEqual, LessOrEqual, Where, call_elementwise, cast
 from netspec.graph.ops.logic import And
 from netspec.graph.ops.reduce import ArgMax, reshape_to
-from netspec.graph.types import DType
+from netspec.graph.types import DType, batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import PositiveInt, require, sample_axis
@@ -167,8 +167,8 @@ class IoUBase(MetricSpec):
         require(
             predicted.shape == label.shape,
             "prediction and target differ in shape",
-            expected=f"a target of shape {list(predicted.shape[1:])} per sample",
-            got=f"{list(label.shape[1:])}",
+            expected=f"a target of shape {batch_shape(predicted.shape)}",
+            got=batch_shape(label.shape),
             hint=self.misread,
         )
         predicted, label = cast(predicted, DType.INT64), cast(label, DType.INT64)

@@ -19,20 +19,15 @@ from netspec.graph.ops.source import constant
 from netspec.graph.types import DType
 from netspec.graph.value import Value
 from netspec.layers.base import Builder
+from netspec.layers.checks import as_items, is_number
 from netspec.layers.losses_and_metrics import ElementLosses
 from netspec.schema.specs.spec import describe, problem
 
 
 def _thresholds(value: Any) -> Any:
-    thresholds = value if isinstance(value, (list, tuple)) else [value]
-    if not thresholds:
-        raise problem("not a list of thresholds", expected="a number, or a list of numbers", got=describe(value))
-    for index, threshold in enumerate(thresholds):
-        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 <= threshold <= 1:
-            field_ = str(index) if thresholds is value else None
-            raise problem("not a threshold", field=field_, expected="a number from 0 to 1", got=describe(threshold))
+    thresholds = as_items(value, lambda item: is_number(item) and 0 <= item <= 1, "a number from 0 to 1")
     if len(set(thresholds)) < len(thresholds):
-        raise problem("a threshold is repeated", expected="different numbers", got=describe(value))
+        raise problem("`thresholds` has a number twice", expected="different numbers", got=describe(value))
     return tuple(sorted(map(float, thresholds)))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
@@ -15,21 +14,17 @@ from netspec.graph.ops.source import constant
 from netspec.graph.ops.unary import Sqrt
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
-from netspec.layers.checks import require, sample_axis
+from netspec.layers.checks import as_items, is_number, require, sample_axis
 from netspec.layers.states import ConstantInitial, Totals
 from netspec.schema.specs.kinds import LAYERS, LayerFields
-from netspec.schema.specs.spec import describe, problem
+from netspec.schema.specs.spec import problem
 
 MIN_STDDEV = 1e-7
 """The least deviation that is divided by: Keras's."""
 
 
 def _numbers(value: Any) -> Any:
-    items = value if isinstance(value, (list, tuple)) else [value]
-    numbers = all(isinstance(item, (int, float)) and not isinstance(item, bool) and isfinite(item) for item in items)
-    if not items or not numbers:
-        raise problem("not a number", expected="a number, or a list of one for each channel", got=describe(value))
-    return tuple(map(float, items))
+    return tuple(map(float, as_items(value, is_number, "a number", "a list of one for each channel")))
 
 
 Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers, json_schema_input_type=float | list[float])]

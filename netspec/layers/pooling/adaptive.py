@@ -16,7 +16,7 @@ from netspec.graph.ops.source import constant
 from netspec.graph.ops.window import Window
 from netspec.graph.value import Value, require_listable, require_precomputable
 from netspec.layers.base import Builder, LayerSpec, Sample
-from netspec.layers.checks import require
+from netspec.layers.checks import as_items, is_integer, require
 from netspec.layers.spatial import Size1D, Size2D, Size3D, require_image, require_spatial
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.spec import describe, problem
@@ -219,13 +219,11 @@ MAX_LEVELS = 31
 
 
 def _levels(value: Any) -> Any:
-    bins = value if isinstance(value, (list, tuple)) else [value]
-    if not bins or any(isinstance(count, bool) or not isinstance(count, int) or count < 1 for count in bins):
-        expected = "the number of levels, or a list with the bins of each along an axis, such as [1, 2, 4]"
-        raise problem("not a number or list of pyramid levels", expected=expected, got=describe(value))
+    others = "a list with the number of bins along an axis in each level, such as [1, 2, 4]"
+    levels = as_items(value, lambda item: is_integer(item) and item >= 1, "an integer of 1 or more", others)
     if isinstance(value, int) and value > MAX_LEVELS:
-        raise problem("too many levels", expected=f"up to {MAX_LEVELS}", got=describe(value))
-    return value if isinstance(value, int) else tuple(value)
+        raise problem("`levels` is too large", expected=f"up to {MAX_LEVELS}", got=describe(value))
+    return value if isinstance(value, int) else levels
 
 
 Levels = Annotated[int | tuple[int, ...], BeforeValidator(_levels, json_schema_input_type=int | list[int])]

@@ -13,7 +13,7 @@ from netspec.graph.ops.pooling import MaxPoolIndices
 from netspec.graph.ops.reduce import BroadcastLike, reshape_to
 from netspec.graph.ops.shape import PadAxis
 from netspec.graph.ops.source import constant
-from netspec.graph.types import DType
+from netspec.graph.types import DType, batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import require
@@ -94,19 +94,21 @@ class MaxUnpool(LayerSpec):
         """x and indices: (N, …, h, w) → (N, …, H, W)."""
         rank = len(self.pool_size)
         strides, sides = self.strides or self.pool_size, self.padding * (2 * rank // len(self.padding))
-        require(
-            len(strides) == rank and len(sides) == 2 * rank and len(self.output_size or strides) == rank,
-            "`strides`, `padding` or `output_size` has a different number of axes than `pool_size`",
-            expected="one number per axis of `pool_size`, or two in `padding`",
-            got=f"{len(strides)}, {len(self.padding)} and {len(self.output_size or strides)}",
-        )
+        for field, numbers, count in (("strides", strides, rank), ("padding", sides, 2 * rank),
+                                      ("output_size", self.output_size or strides, rank)):  # fmt: skip
+            require(
+                len(numbers) == count,
+                f"`{field}` does not match `pool_size`, which has {rank} ax{'is' if rank == 1 else 'es'}",
+                expected="1 number" if count == 1 else f"1 number, or {count}",
+                got=list(getattr(self, field) or ()),
+            )
         lead = len(x.shape) - rank
         require(lead >= 1, f"the input must have at least {rank + 1} axes",
             expected=f"the batch axis, and {rank} axes for `pool_size`", got=x.type)  # fmt: skip
         require(
             not indices.dtype.is_float and indices.dtype != DType.BOOL and indices.shape == x.shape,
             "the second input must hold one index per element",
-            expected=f"integers {list(x.shape)}",
+            expected=f"integers {batch_shape(x.shape)}",
             got=indices.type,
         )
         sizes = tuple(

@@ -9,7 +9,7 @@ from pydantic import Field
 from netspec.graph.ops import quantization as ops
 from netspec.graph.ops.elementwise import Equal, Maximum, Minimum, Where, call_elementwise, cast, scalar
 from netspec.graph.ops.reduce import ReduceMax, ReduceMin, reshape_to
-from netspec.graph.types import DType
+from netspec.graph.types import DType, batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import require, sample_axis
@@ -53,7 +53,7 @@ class QuantizationBase(LayerSpec):
         require(
             scale.shape == (batch, *shape),
             "the scales do not match the input",
-            expected=f"(batch{''.join(f', {size}' for size in shape)})",
+            expected=batch_shape((batch, *shape)),
             got=scale.type,
         )
         if zero_point is None:

@@ -9,6 +9,7 @@ from pydantic import model_validator
 
 from netspec.graph.ops.elementwise import Where, call_elementwise
 from netspec.graph.ops.shape import Flip
+from netspec.graph.types import batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample, StepPosition, StepStates
 from netspec.layers.checks import require
@@ -92,11 +93,10 @@ class RecurrentLayer(CellSpec, LayerSpec):
             got=f"{len(states)}",
         )
         for name, shape, state in zip(names, shapes, states, strict=False):
-            sizes = ", ".join(map(str, shape[1:]))
             require(
                 state.shape == shape,
                 f"the initial `{name}` has the wrong size",
-                expected=f"(batch, {sizes})",
+                expected=batch_shape(shape),
                 got=state.type,
             )
 

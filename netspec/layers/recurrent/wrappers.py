@@ -163,7 +163,7 @@ class Bidirectional(WrapperSpec):
             self.merge_mode in (None, "concat") or y.shape == back.shape,
             "the two layers have outputs of different sizes",
             expected="equal `units`, or `merge_mode: concat`",
-            got=f"{y.type} and {back.type}",
+            got=f"{y.type.describe()} and {back.type.describe()}",
         )
         sequences = [y, back] if self.merge_mode is None else [self._merge(y, back)]
         outputs = (*sequences, *last, *more)

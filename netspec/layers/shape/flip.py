@@ -9,7 +9,7 @@ from netspec.graph.ops.elementwise import Greater, Where, cast
 from netspec.graph.ops.indexing import GatherElements
 from netspec.graph.ops.reduce import BroadcastLike, reshape_to
 from netspec.graph.ops.source import constant
-from netspec.graph.types import DType
+from netspec.graph.types import DType, batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import Axes, require, require_countable, sample_axis
@@ -71,7 +71,7 @@ class ReverseSequence(LayerSpec):
         require(
             lengths.shape == lengths_shape and not lengths.dtype.is_float,
             "the second input must hold one length per sequence",
-            expected=f"integers {list(lengths_shape)}",
+            expected=f"integers {batch_shape(lengths_shape)}",
             got=lengths.type,
         )
         builder.require_range(lengths, 0, x.shape[time] + 1, f"axis {time} has {x.shape[time]} elements")

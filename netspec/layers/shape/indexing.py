@@ -112,7 +112,7 @@ class BatchReindex(LayerSpec):
         require(
             not index.dtype.is_float and len(index.shape) == 1,
             "the second input does not hold indices of samples",
-            expected="one integer per sample: `{shape: [], dtype: int32}`",
+            expected="integers (batch): an input with `shape: []` and `dtype: int32`",
             got=index.type,
         )
         return linear.Gather()(x, index)
@@ -228,7 +228,9 @@ class ScatterElements(ElementwiseIndexing):
 def require_updates(x: Value, shape: tuple[int, ...], updates: Value) -> None:
     """Raise unless there is an update for each index."""
     expected = x.type.with_shape(*shape)
-    require(updates.type == expected, "the updates do not match the indices", expected=f"{expected}", got=updates.type)
+    require(
+        updates.type == expected, "the updates do not match the indices", expected=expected.describe(), got=updates.type
+    )
 
 
 @LAYERS.register
@@ -319,7 +321,7 @@ class TensorScatter(LayerSpec):
             require(
                 not start.dtype.is_float and start.shape == x.shape[:1],
                 "the third input does not hold one offset per sample",
-                expected="one integer per sample",
+                expected="integers (batch)",
                 got=start.type,
             )
             steps = steps + reshape_to(cast(start, DType.INT64), (x.shape[0], *(1,) * (rank - 1)))

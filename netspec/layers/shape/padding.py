@@ -46,7 +46,7 @@ class Cropping(LayerSpec):
             fits,
             "nothing is left after cropping",
             expected="less cropping than the size of the input",
-            got=f"{[list(sides) for sides in self.cropping]} of {x.type}",
+            got=f"{[list(sides) for sides in self.cropping]} of {x.type.describe()}",
         )
         for axis, (before, after) in enumerate(self.cropping, 2):
             if before or after:

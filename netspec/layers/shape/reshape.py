@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 
 from netspec.graph.ops import shape
 from netspec.graph.ops.reduce import Broadcast, reshape_to
+from netspec.graph.types import batch_shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import Axes, PositiveInt, require, sample_axis
@@ -35,11 +36,13 @@ class Flatten(LayerSpec):
 def _target(value: Any) -> Any:
     sizes = [value] if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(sizes, (list, tuple)):
-        raise problem("not a shape", expected="a list of sizes, without the batch axis", got=describe(value))
+        raise problem("has an invalid value", expected="a list of sizes, without the batch axis", got=describe(value))
     for index, size in enumerate(sizes):
         if isinstance(size, bool) or not isinstance(size, int) or (size < 1 and size != -1):
             where = str(index) if isinstance(value, (list, tuple)) else None
-            raise problem("not a size", field=where, expected="1 or more, or -1 for what remains", got=describe(size))
+            raise problem(
+                "has an invalid value", field=where, expected="1 or more, or -1 for what remains", got=describe(size)
+            )
     if list(sizes).count(-1) > 1:
         raise problem("more than one size is -1", expected="-1 at most once", got=str(list(sizes)))
     return tuple(sizes)
@@ -76,7 +79,7 @@ class Reshape(LayerSpec):
             have % fixed_size == 0 if free else have == fixed_size,
             f"{have} elements per sample cannot be reshaped to {list(self.target_shape)}",
             expected=f"a multiple of {fixed_size} elements" if free else f"{fixed_size} elements per sample",
-            got=f"{list(x.shape[1:])}, which is {have}",
+            got=f"{batch_shape(x.shape)}, which is {have}",
         )
         sizes = tuple(have // fixed_size if size == -1 else size for size in self.target_shape)
         return reshape_to(x, (x.shape[0], *sizes))
@@ -86,7 +89,7 @@ def _order(value: Any) -> Any:
     listed = isinstance(value, (list, tuple)) and all(type(axis) is int for axis in value)
     if not listed or sorted(value) != list(range(1, len(value) + 1)):
         expected = "each axis from 1 once, without the batch, such as [2, 1]"
-        raise problem("not an order of axes", expected=expected, got=str(list(value)) if listed else describe(value))
+        raise problem("not a permutation of the axes", expected=expected, got=describe(value))
     return tuple(value)
 
 
@@ -196,8 +199,8 @@ class ExpandDims(LayerSpec):
 def _axes_in_order(value: Any) -> Any:
     listed = isinstance(value, (list, tuple)) and all(type(axis) is int for axis in value)
     if not listed or list(value[:1]) != [0] or sorted(value) != list(range(len(value))):
-        expected = "0, the batch, and then each other axis once, such as [0, 2, 1]"
-        raise problem("not an order of axes", expected=expected, got=str(list(value)) if listed else describe(value))
+        expected = "0 (the batch), and then each other axis once, such as [0, 2, 1]"
+        raise problem("not a permutation of the axes", expected=expected, got=describe(value))
     return tuple(value)
 
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, model_validator
 from netspec.graph.ops import shape
 from netspec.graph.value import Value
 from netspec.layers.base import Builder, LayerSpec, Sample
-from netspec.layers.checks import PositiveInt, require, sample_axis
+from netspec.layers.checks import PositiveInt, as_items, is_integer, require, sample_axis
 from netspec.layers.shape.indexing import MAX_STEPPED_ELEMENTS
 from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.spec import describe, problem
@@ -19,20 +19,15 @@ MAX_PARTS = 2**16
 
 
 def _sections(value: Any) -> Any:
-    sizes = value if isinstance(value, (list, tuple)) else [value]
-    for index, size in enumerate(sizes):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise problem(
-                "not a number of parts, or a list of their sizes",
-                field=str(index) if sizes is value else None,
-                expected="an integer of 1 or more, or a list of them",
-                got=describe(size),
-            )
+    sizes = as_items(
+        value,
+        lambda size: is_integer(size) and size >= 1,
+        "an integer of 1 or more",
+        "a list with the size of each part",
+    )
     if isinstance(value, int) and value > MAX_PARTS:
-        raise problem("too many parts", expected=f"up to {MAX_PARTS:,}", got=describe(value))
-    if not sizes:
-        raise problem("not a list of sizes", expected="the size of each part", got="[]")
-    return value if isinstance(value, int) else tuple(value)
+        raise problem("`sections` is too large", expected=f"up to {MAX_PARTS:,}", got=describe(value))
+    return value if isinstance(value, int) else sizes
 
 
 Sections = Annotated[int | tuple[int, ...], BeforeValidator(_sections, json_schema_input_type=int | list[int])]
@@ -163,11 +158,7 @@ class Slice(LayerSpec):
 
 
 def _offsets(value: Any) -> Any:
-    offsets = value if isinstance(value, (list, tuple)) else [value]
-    if not offsets or any(isinstance(offset, bool) or not isinstance(offset, int) or offset < 0 for offset in offsets):
-        expected = "an integer of 0 or more, or one for each axis"
-        raise problem("not an offset", expected=expected, got=describe(value))
-    return tuple(offsets)
+    return as_items(value, lambda item: is_integer(item) and item >= 0, "an integer of 0 or more", "one for each axis")
 
 
 Offsets = Annotated[tuple[int, ...], BeforeValidator(_offsets, json_schema_input_type=int | list[int])]

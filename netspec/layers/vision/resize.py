@@ -114,7 +114,7 @@ class Resize(LayerSpec):
             within and axes != () and 0 not in axes and len(set(axes)) == len(axes),
             "these axes cannot be resized",
             expected=f"different axes from 1 to {rank - 1}",
-            got=f"axes {list(self.axes if self.axes is not None else axes)} of {x.type}",
+            got=f"axes {list(self.axes if self.axes is not None else axes)} of {x.type.describe()}",
         )
         values = self.sizes if self.sizes is not None else self.scales
         assert values is not None

@@ -14,7 +14,7 @@ from netspec.graph.ops.reduce import BroadcastLike, ReduceMax, ReduceMean, Reduc
 from netspec.graph.ops.roi_pooling import AxisWeights, MaxRoiPool, RoiAlignMax, near_image, region_sides
 from netspec.graph.ops.shape import OneHot, Transpose
 from netspec.graph.ops.source import constant
-from netspec.graph.types import DType
+from netspec.graph.types import DType, batch_shape
 from netspec.graph.value import Value, require_precomputable
 from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import PositiveInt, require, require_countable
@@ -52,7 +52,7 @@ class RoiLayer(LayerSpec):
             require(
                 not images.dtype.is_float and images.dtype != DType.BOOL and images.shape == rois.shape[:2],
                 "the third input does not hold one image index per region",
-                expected=f"integers {list(rois.shape[:2])}",
+                expected=f"integers {batch_shape(rois.shape[:2])}",
                 got=images.type,
             )
             builder.require_range(images, 0, x.shape[1], f"there are {x.shape[1]} images")

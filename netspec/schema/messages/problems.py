@@ -158,8 +158,9 @@ def _from_validator(context: Mapping[str, Any], path: Path, frame: Frame) -> Pro
     field = context.get("field")
     full_path = (*path, *_steps(field)) if field else path
     text: str = context["text"]
-    if text.startswith("not ") and path:
-        text = f"{_display_name(path, frame)} is {text}"
+    if text.startswith(("not ", "has ")) and full_path:
+        verb = "is " if text.startswith("not ") else ""
+        text = f"{_display_name(full_path, frame)} {verb}{text}"
     expected, got, hint = (context.get(name) for name in ("expected", "got", "hint"))
     location, text_offset = frame.at(full_path), context.get("inside")
     if location is not None and text_offset is not None:

@@ -19,7 +19,7 @@ def as_names(value: Any) -> tuple[str, ...] | None:
         return None
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        raise problem("not a name or a list of names", expected="a name or a list of names", got=describe(value))
+        raise problem("has an invalid value", expected="a name, or a list of 1 or more names", got=describe(value))
     return tuple(names)
 
 
@@ -41,7 +41,9 @@ def _shape(value: object) -> object:
         value = [value]
     if not isinstance(value, (list, tuple)):
         raise problem(
-            "not a shape", expected="a list of sizes such as [1, 28, 28] (without the batch axis)", got=describe(value)
+            "has an invalid value",
+            expected="a list of sizes such as [1, 28, 28] (without the batch axis)",
+            got=describe(value),
         )
     for index, size in enumerate(value):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
@@ -69,7 +71,7 @@ def _bytes(value: object) -> object:
         return value
     if re.match(SIZE, value) is None:
         raise problem(
-            "not an amount of memory", expected="bytes, or a number and a unit, such as `512MB` or `2GiB`",
+            "has an invalid value", expected="bytes, or a number and a unit, such as `512MB` or `2GiB`",
             got=describe(value), hint=f"units are {', '.join(UNITS)}",
         )  # fmt: skip
     number = value.rstrip("kKMGTiB ")

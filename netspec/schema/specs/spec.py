@@ -327,5 +327,25 @@ def describe(value: Any) -> str:
         case dict():
             return f"a mapping with keys {listing([str(key) for key in value], 5)}" if value else "an empty mapping"
         case list() | tuple():
-            return f"a list of {len(value)}"
+            return (_as_yaml(value) or f"a list of {len(value)}") if value else "an empty list"
     return f"{value!r} ({type(value).__name__})"
+
+
+LONGEST_SHOWN_LIST = 60
+"""Number of characters up to which a message shows the items of a list."""
+
+
+def _as_yaml(value: object) -> str | None:
+    """Return a short list of numbers, texts and lists as in YAML; None for other values."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case int() | float() | str():
+            return repr(value)
+        case list() | tuple():
+            items = [_as_yaml(item) for item in value[:LONGEST_SHOWN_LIST]]
+            shown = f"[{', '.join(filter(None, items))}]"
+            return shown if None not in items and len(shown) <= LONGEST_SHOWN_LIST else None
+    return None

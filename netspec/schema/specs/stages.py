@@ -22,7 +22,7 @@ def _rate(value: Any) -> Any:
     if isinstance(value, (dict, Spec)):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise problem("not a learning rate", expected="a number above 0, or a schedule", got=describe(value))
+        raise problem("has an invalid value", expected="a number above 0, or a schedule", got=describe(value))
     return {"type": "Constant", "initial": float(value)}
 
 

@@ -58,7 +58,7 @@ def _loss_scale(value: object) -> object:
             raise problem("a loss scale must be positive", expected="a number above 0", got=describe(value))
         return LossScale(initial=float(value), growth_steps=None)
     if not isinstance(value, (dict, LossScale)):
-        raise problem("not a loss scale", expected="`dynamic`, a number, or a mapping", got=describe(value))
+        raise problem("has an invalid value", expected="`dynamic`, a number, or a mapping", got=describe(value))
     return value
 
 

@@ -34,7 +34,7 @@ class Constant(InitialSchedule):
         return self.initial
 
 
-def _described(value: Any, quantity: str) -> Any:
+def _described(value: Any) -> Any:
     """Return the description of a schedule, with a list as a `Sequence`; None for a number. Raises for other values."""
     if isinstance(value, (dict, ScheduleSpec)):
         return value
@@ -44,13 +44,13 @@ def _described(value: Any, quantity: str) -> Any:
     if isinstance(value, str) and not hint:
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise problem(f"not a {quantity}", expected="a number, or a schedule", got=describe(value), hint=hint)
+        raise problem("has an invalid value", expected="a number, or a schedule", got=describe(value), hint=hint)
     return None
 
 
 def _constant(value: Any) -> Any:
     """Convert a number to a constant schedule; return the description of another schedule unchanged."""
-    if (described := _described(value, "learning rate")) is not None:
+    if (described := _described(value)) is not None:
         return described
     if not 0 < value <= float_info.max:  # an integer of YAML may be larger than any float
         raise problem("a learning rate must be positive", expected="a finite number above 0", got=describe(value))
@@ -99,7 +99,7 @@ class ScheduleOrNumber(Member):
 
 def _momentum(value: Any, number: ValidatorFunctionWrapHandler) -> Any:
     """Parse a number from 0 to below 1, or a schedule of such values; a constant schedule becomes a number."""
-    if (described := _described(value, "number")) is None:
+    if (described := _described(value)) is None:
         return number(value)
     schedule = SCHEDULES.parse(described)
     assert isinstance(schedule, ScheduleSpec)

@@ -326,7 +326,7 @@ def test_overlap_regions_per_batch_or_per_sample():
     assert loss("Dice", p, t).y == pytest.approx(full, rel=1e-12)
     assert loss({"type": "Dice", "axis": [1, 2]}, p, t).y == pytest.approx(each.mean(), rel=1e-12)
     assert loss({"type": "Tversky", "axis": [1, 2]}, p, t).y == pytest.approx(each.mean(), rel=1e-6)
-    with pytest.raises(ShapeMismatch, match="the weights do not match the values"):
+    with pytest.raises(ShapeMismatch, match="need a loss with one value per sample"):
         loss("Dice", p, t, weight=np.ones(2))
 
 
