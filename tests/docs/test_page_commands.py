@@ -62,6 +62,13 @@ TASKS: dict[str, tuple[list[str], Mapping[str, str]]] = {
     "training": (["training.md"], FEW_STEPS),
     "debugging": (["debugging.md"], {}),
     "python": (["python.md"], {}),
+    "port": (
+        ["from_keras_and_pytorch.md"],
+        {
+            "netspec train convnet/train.yaml": f"netspec train convnet/train.yaml {SHORT}",
+            "netspec import convnet.": ": ",  # files of Keras and PyTorch
+        },
+    ),
     "search": (
         ["search.md"],
         {
