@@ -55,7 +55,7 @@ class FieldType(NamedTuple):
     """NumPy's name of the element type: `uint8`, `float32`, …"""
 
     def __str__(self) -> str:
-        return f"[{', '.join('?' if size is None else str(size) for size in self.shape)}] of {self.dtype}"
+        return f"{self.dtype} of shape [{', '.join('?' if size is None else str(size) for size in self.shape)}]"
 
     @property
     def ragged(self) -> bool:
@@ -227,7 +227,7 @@ def _guarded_read(read: Callable[..., Any]) -> Callable[..., Any]:
 def _distinct(names: list[str]) -> list[str]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise problem("a class is declared twice", expected="each class once", got=", ".join(map(repr, repeated)))
+        raise problem("has a class twice", expected="each class once", got=", ".join(map(repr, repeated)))
     return names
 
 

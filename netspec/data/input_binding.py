@@ -327,7 +327,8 @@ def _shape_hint(name: str, source_type: FieldType, target: FieldType, split: Spl
     can_resize = "size" in type(split).model_fields and len(size) == 2 and source_type.shape[-2:] != size
     resized = f"set `size: {list(size)}` in the source, or " if can_resize else ""
     if source_type.ragged:
-        hint = f"{resized}add a transform that gives all of them one size: {TRANSFORMS_TO_ONE_SIZE}"
+        transforms = TRANSFORMS_TO_ONE_SIZE if len(source_type.shape) == 3 else "Padding"
+        hint = f"{resized}add a transform that gives all of them one size: {transforms}"
     else:
         # A first size of 1 is more likely the channel of a grey image.
         first = target.shape[0] if target.shape else None
@@ -337,7 +338,8 @@ def _shape_hint(name: str, source_type: FieldType, target: FieldType, split: Spl
         if batched:
             hint = f"the batch axis is left out in the net: declare {shape}"
     if not can_resize:
-        return hint
+        renamed = f", or name another field in `inputs: {{{name}: …}}`" if name in split.inputs else ""
+        return hint + renamed
     data = f"resize the image to {size[0]} × {size[1]} pixels (height × width)"
     return SettingHint(hint, settings={"size": list(size)}, purpose="to resize the images", data=data)
 

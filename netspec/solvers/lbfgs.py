@@ -76,10 +76,11 @@ class LBFGS(SolverSpec):
             if partial is not None:
                 yield partial
         if loop.scaling is not None:
-            name, hint = "loss_scale", "a line search cannot skip steps"
+            name, setting, fix = "loss_scale", "loss_scale", "remove `loss_scale`"
             if loop.loss_scale is None:
-                name, hint = "precision", f"`precision: float16` scales the loss, and {hint}"
-            yield Problem("LBFGS does not support `loss_scale`", loop.where(name, key=True), hint=hint)
+                name, setting, fix = "precision", "precision: float16", "use `precision: float32`"
+            hint = f"{fix}: a line search cannot skip steps, as loss scaling does"
+            yield Problem(f"LBFGS does not support `{setting}`", loop.where(name, key=True), hint=hint)
 
     def history_types(self, size: int, dtype: DType) -> dict[str, TensorType]:
         """Return the types of the states for `size` elements of parameters in total."""

@@ -39,7 +39,7 @@ def test_a_mistake_is_reported_once_with_layers_only_in_training(netspec, work):
     text = (work / "net.yaml").read_text()
     assert len(result.json) == text.count("[logits, label]") > 0
     for problem in result.json:
-        assert any(note.startswith("came from: features [1, 3] → ") for note in problem["notes"])
+        assert any(note.startswith("came from: features (batch, 3) → ") for note in problem["notes"])
     train = work / "train.yaml"
     result = netspec("train", train)
     assert result.status == 2
@@ -164,9 +164,9 @@ LENET = zoo_root() / "lenet_mnist" / "train.yaml"
 @pytest.mark.parametrize(
     ("change", "path", "message"),
     [
-        ("net.inputs.image.shape=[1,32,32]", "data.train.source", "[1, 28, 28] of float32 from the source"),
+        ("net.inputs.image.shape=[1,32,32]", "data.train.source", "float32 of shape [1, 28, 28] from the source"),
         ("data.test.inputs={image: img}", "data.test.inputs.image", None),
-        ("net.inputs.label.dtype=bool", "data.train.source", "[] of int32 from the source"),
+        ("net.inputs.label.dtype=bool", "data.train.source", "int32 of shape [] from the source"),
     ],
 )
 def test_data_that_is_known_beforehand_is_compared_with_the_net(netspec, change, path, message):

@@ -433,7 +433,7 @@ def test_an_image_that_no_prediction_depends_on_is_refused(netspec, current_fold
     assert result.out == ""
     why = "the net computes them from `latent`, which transforms add to each sample"
     assert f"error: predictions do not depend on image.png: {why}\n" in result.err
-    assert "expected: an .npz file with, for each sample, `latent`: [64] of float32\n" in result.err
+    assert "expected: an .npz file with, for each sample, `latent`: float32 of shape [64]\n" in result.err
 
 
 def test_empty_standard_input(netspec, gray_photos, monkeypatch):

@@ -56,8 +56,8 @@ def test_samples_of_different_sizes_need_a_resizing_transform():
         Loader(Lengths(5), split_of(source="npz", path="x"), seed=1, inputs={"x": FieldType((1, 1), "float32")})
     (problem,) = error.value.problems
     assert problem.message == "the samples of `x` differ in size"
-    assert problem.got == "[1, ?] of float32 from the source"
-    assert "Resizing" in str(problem.hint)
+    assert problem.got == "float32 of shape [1, ?] from the source"
+    assert "Padding" in str(problem.hint)
     split = split_of(source="npz", path="x").model_copy(update={"transforms": [First()]})
     batches = [batch.inputs["x"].tolist() for batch in Loader(Lengths(5), split, seed=1).one_pass()]
     assert batches == [[[[0]], [[1]], [[2]], [[3]]], [[[4]]]]

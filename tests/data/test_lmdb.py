@@ -114,8 +114,8 @@ def test_encoded_images_of_one_size_several_sizes_and_resized(tmp_path):
     assert sorted(error.value.rows) == [1]
     assert problems_of(error, tmp_path) == (
         "error: set, key 2 is of a different kind than the first\n"
-        "  expected: [3, 4, 6] of uint8\n"
-        "  got: [3, 5, 3] of uint8\n"
+        "  expected: uint8 of shape [3, 4, 6]\n"
+        "  got: uint8 of shape [3, 5, 3]\n"
         "  hint: `size: varied` takes images of any sizes"
     )
     varied = opened(tmp_path, size="varied")

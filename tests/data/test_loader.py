@@ -380,8 +380,8 @@ MISMATCHES = """\
   hint: did you mean `image`?
 ./train.yaml:2:9: error: `image` has a different shape from the net's input `image`
   at: source
-  expected: [1, 28, 28] of float32, as the net declares
-  got: [28, 28] of uint8 from the source
+  expected: float32 of shape [1, 28, 28], as the net declares
+  got: uint8 of shape [28, 28] from the source
   hint: declare `image: {shape: [28, 28]}` in the net, or change the data
 ./train.yaml:1:8: error: the source has no field `labl`
   at: inputs.label
@@ -389,13 +389,13 @@ MISMATCHES = """\
   hint: did you mean `label`?
 ./train.yaml:3:4: error: `score` cannot feed the net's input `y` without loss
   at: inputs.y
-  expected: [] of int32, as the net declares
-  got: [] of float32 from the source
+  expected: int32 of shape [], as the net declares
+  got: float32 of shape [] from the source
   hint: if these are class numbers, write them as integers (2, not 2.5) in every row of the data; if not, \
 declare `y: {dtype: float32}` and use a loss for real numbers such as MeanSquaredError
 ./train.yaml:2:9: error: the source has no field for the net's input `z`
   at: source
-  expected: a field `z`: [4] of float32
-  got: `image`: [28, 28] of uint8, `score`: [] of float32, `label`: [] of int64
+  expected: a field `z`: float32 of shape [4]
+  got: `image`: uint8 of shape [28, 28], `score`: float32 of shape [], `label`: int64 of shape []
   hint: name the field that feeds it: `inputs: {z: …}`
 5 errors"""

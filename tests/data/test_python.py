@@ -183,7 +183,7 @@ def test_samples_that_do_not_fit_are_reported_or_skipped():
             batches = list(loader.one_pass())
         assert [batch.indices.tolist() for batch in batches] == [[0, 2], [4]]
         assert [str(skipped) for batch in batches for skipped in batch.skipped] == [
-            "`x` differs from the first sample: [1] of float64 in sample 1",
+            "`x` differs from the first sample: float64 of shape [1] in sample 1",
             "a sample has different fields from the first one: z in sample 3",
         ]
     with pytest.raises(InputError) as error:

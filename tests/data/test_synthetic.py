@@ -115,10 +115,10 @@ def test_spirals_turn():
     ("fields", "message"),
     [
         ({"fields": {}}, "at least 1 item"),
-        ({"fields": {"x": {"classes": 3, "low": 0, "high": 1}}}, "two distributions"),
-        ({"fields": {"x": {"low": 1}}}, "`low` and `high` are not valid bounds"),
-        ({"fields": {"x": {"low": 1, "high": 1}}}, "`low` and `high` are not valid bounds"),
-        ({"fields": {"x": {"classes": 2, "dtype": "float32"}}}, "class labels are integers"),
+        ({"fields": {"x": {"classes": 3, "low": 0, "high": 1}}}, "has two distributions"),
+        ({"fields": {"x": {"low": 1}}}, "`high` is missing"),
+        ({"fields": {"x": {"low": 1, "high": 1}}}, "`high` must be greater than `low`"),
+        ({"fields": {"x": {"classes": 2, "dtype": "float32"}}}, "`dtype` of class labels must be an integer type"),
         ({"fields": {"x": {"dtype": "int32"}}}, "the distribution is missing"),
         ({"fields": {"x": {}}, "task": "classification"}, "do not fit the task `classification`"),
         (

@@ -206,12 +206,12 @@ train.yaml:1:1: error: Normalization has no values for `image`: the training spl
 DO_NOT_FIT = """\
 train.yaml:2:7: error: `mean` does not match the data
   at: transforms.0.mean
-  expected: one number, or 3 for samples of [3, 4, 5] of uint8
-  got: a list of 2
+  expected: a number, or one for each channel of the data: 3
+  got: [1.0, 2.0]
 train.yaml:3:11: error: `variance` does not match the data
   at: transforms.0.variance
-  expected: one number, or 3 for samples of [3, 4, 5] of uint8
-  got: a list of 4
+  expected: a number, or one for each channel of the data: 3
+  got: [1.0, 2.0, 3.0, 4.0]
 train.yaml:3:11: error: the source has no field `imge`
   at: transforms.1.apply_to
   expected: one of image

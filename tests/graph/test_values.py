@@ -66,7 +66,7 @@ def test_shape_mismatch_names_layer_line_operands_and_chain():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: variable("a", 2, 3) + variable("b", 4), "the shapes of the operands of Add do not broadcast"),
+        (lambda: variable("a", 2, 3) + variable("b", 4), r"the shapes of the operands of `\+` do not broadcast"),
         (lambda: Reshape((7,))(variable("a", 2, 3)), "cannot reshape 6 elements"),
         (lambda: Concat(1)(variable("a", 2, 3), variable("b", 3, 3)), "operands differ outside axis 1"),
         (lambda: MatMul()(variable("a", 3), variable("b", 3, 3)), "a matrix product needs matrices"),

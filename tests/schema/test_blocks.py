@@ -332,7 +332,7 @@ WRONG: dict[str, tuple[str, str]] = {
         "layers: [{name: r, type: Flatten, repeat: 2}, {name: r, type: Flatten}]\n",
         "the first is at net.yaml:3:43",
     ),
-    "turns beyond bounds": ("layers: [{type: Flatten, repeat: 1000000000}]\n", "expected: at most 100000 repetitions"),
+    "turns beyond bounds": ("layers: [{type: Flatten, repeat: 1000000000}]\n", "expected: at most 100,000 repetitions"),
     "variable that could be the parameter": (
         DENSE + "layers: [{type: fully, repeat: {units: [1, 2]}}]\n",
         'hint: to pass on the variable `units`: `units: "${units}"`',

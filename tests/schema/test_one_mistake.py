@@ -226,7 +226,7 @@ LINES = [
     (
         "- {name: a b, type: Flatten}",
         "11:12",
-        "`name` is not a name",
+        "`name` is not a valid name",
         None,
         "'a b' (text)",
         "spaces are not allowed in names",

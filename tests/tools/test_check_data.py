@@ -345,7 +345,7 @@ def test_columns_are_compared_with_the_net(tmp_path: Path) -> None:
     table(tmp_path)
     problem = problem_of(training(tmp_path, {**CSV, "path": "data/table.csv"}, [3], name="features"))
     assert problem.message == "`features` has a different shape from the net's input `features`"
-    assert problem.got == "[2] of float32 from the source"
+    assert problem.got == "float32 of shape [2] from the source"
 
 
 def test_a_problem_of_all_parts_of_a_source_is_reported_once(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_one_hot_columns_of_a_long_table_are_not_counted(tmp_path: Path) -> None
     netspec.check(training(tmp_path, source, [99], name="features"))
     table(tmp_path, rows=50)
     problem = problem_of(training(tmp_path, source, [99], name="features"))
-    assert problem.got == "[3] of float32 from the source"
+    assert problem.got == "float32 of shape [3] from the source"
 
 
 def test_test_data_uses_the_categories_of_the_training_data(tmp_path: Path) -> None:
@@ -411,7 +411,7 @@ def test_parquet_is_surveyed_by_its_first_rows(tmp_path: Path) -> None:
     assert report.data == "the first 4,096 rows of t.parquet"
     fewer = problem_of(training(tmp_path, source, [2], name="features"))
     assert fewer.message == "the data has 4 classes or more, more than the net"
-    assert problem_of(training(tmp_path, source, [3], name="features")).got == "[2] of float32 from the source"
+    assert problem_of(training(tmp_path, source, [3], name="features")).got == "float32 of shape [2] from the source"
 
 
 def photos(folder: Path, size: tuple[int, int] = (12, 10), count: int = 30) -> None:
@@ -426,7 +426,7 @@ def test_images_are_compared_with_the_net(tmp_path: Path) -> None:
     photos(tmp_path)
     source = {"source": "image_folder", "path": "photos", "transforms": [{"type": "Rescaling", "scale": 0.01}]}
     problem = problem_of(training(tmp_path, source, [1, 10, 12], name="image"))
-    assert problem.got == "[3, 10, 12] of float32 from the source"
+    assert problem.got == "float32 of shape [3, 10, 12] from the source"
     report = netspec.check(training(tmp_path, source, [3, 10, 12], 4, name="image"))
     assert [each.message for each in report.warnings] == ["`scores` has 4 scores, but `label` has only 3 classes"]
     assert report.data == "the headers of 90 images of photos"
@@ -539,7 +539,7 @@ def test_arrays_are_compared_with_the_net(kind: str, tmp_path: Path) -> None:
         with h5py.File(tmp_path / "d.hdf5", "w") as file:
             for name, array in arrays.items():
                 file[name] = array
-    assert problem_of(training(tmp_path, source, [8])).got == "[7] of float32 from the source"
+    assert problem_of(training(tmp_path, source, [8])).got == "float32 of shape [7] from the source"
     fewer = problem_of(training(tmp_path, source, [7]))
     assert fewer.message == "the data has 6 classes or more, more than the net"
 

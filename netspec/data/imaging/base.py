@@ -180,8 +180,8 @@ class ColourTransform(ImageTransform):
                 self.where("type"),
                 "value_range",
                 expected="`value_range: [0, 1]`, or the range that the transforms before it produce",
-                got=f"images of {dtype}",
-                hint="or put this transform before those that convert uint8 to floats",
+                got=f"{dtype} images",
+                hint="put this transform before those that convert uint8 to floats",
             )
 
     @property

@@ -120,7 +120,7 @@ class _Kind:
         for name, kind in self.fields.items():
             array = _array(parts[name])
             if array is None or array.shape != kind.shape or not np.can_cast(array.dtype, kind.dtype, "same_kind"):
-                got = type(parts[name]).__name__ if array is None else f"{list(array.shape)} of {array.dtype}"
+                got = type(parts[name]).__name__ if array is None else f"{array.dtype} of shape {list(array.shape)}"
                 return Problem(f"`{name}` differs from the first sample", expected=str(kind), got=got)
             fields[name] = array
         return fields

@@ -19,7 +19,7 @@ WINDOW = 10_000
 def _distinct(names: list[str]) -> list[str]:
     duplicates = [name for name in names if names.count(name) > 1]
     if duplicates:
-        raise problem("a field is named twice", expected="distinct names", got=duplicates[0])
+        raise problem("has a field twice", expected="each field once", got=duplicates[0])
     return names
 
 

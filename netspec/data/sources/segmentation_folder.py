@@ -15,7 +15,7 @@ from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.hold_out import HoldOut, StoredPart
 from netspec.schema.specs.paths import FilePath, resolve_path
-from netspec.schema.specs.spec import problem
+from netspec.schema.specs.spec import describe, problem
 
 if TYPE_CHECKING:
     from netspec.data.readers.masks import MaskValues
@@ -90,7 +90,10 @@ class SegmentationFolder(ImageFileSource):
                 got=str(len(self.mask_values)),
             )  # fmt: skip
         if self.mask_values and len(set(self.mask_values)) < len(self.mask_values):
-            raise problem("a pixel value is declared twice", field="mask_values", expected="each value once")
+            raise problem(
+                "`mask_values` has a value twice", field="mask_values", expected="each value once",
+                got=describe(self.mask_values),
+            )  # fmt: skip
         if self.images == self.masks and not self.mask_suffix:
             raise problem(
                 "images and masks are in the same folder", field="masks",

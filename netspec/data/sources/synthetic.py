@@ -41,18 +41,21 @@ class MadeField(Spec):
         kinds = {"classes": ("classes",), "low and high": ("low", "high"), "mean and stddev": ("mean", "stddev")}
         kinds_set = [kind for kind, names in kinds.items() if any(getattr(self, name) is not None for name in names)]
         if len(kinds_set) > 1:
-            raise problem("two distributions", expected=f"one of {', '.join(kinds)}", got=" and ".join(kinds_set))
+            raise problem("has two distributions", expected=f"one of {', '.join(kinds)}", got=" and ".join(kinds_set))
         if (self.low is None) != (self.high is None) or (self.high is not None and self.low >= self.high):  # type: ignore[operator]  # both are there
+            missing = "high" if self.high is None else "low" if self.low is None else None
             raise problem(
-                "`low` and `high` are not valid bounds",
+                f"`{missing}` is missing" if missing else "`high` must be greater than `low`",
                 field="low" if self.high is None else "high",
-                expected="`low` and a larger `high`",
+                expected="both `low` and a larger `high`",
                 got=", ".join(
                     f"{name} {value}" for name, value in (("low", self.low), ("high", self.high)) if value is not None
                 ),
             )
         if self.classes is not None and self.type_name.startswith("float"):
-            raise problem("class labels are integers", field="dtype", expected="int32", got=self.type_name)
+            raise problem(
+                "`dtype` of class labels must be an integer type", field="dtype", expected="int32", got=self.type_name
+            )
         if self.type_name in {"int32", "int64"} and not kinds_set:
             raise problem("the distribution is missing", expected="`classes`, or `low` and `high`")
         return self

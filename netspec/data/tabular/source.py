@@ -124,10 +124,11 @@ class TableSource(Source):
             raise problem(
                 "the label is described by both `columns` and `classes`",
                 field="classes",
-                expected="the names in `vocabulary` of the label's column",
+                expected="only one of them",
+                hint=f"remove `classes`, and list the names as the `vocabulary` of `{self.label}` in `columns`",
             )
         if self.classes is not None and self.label is None:
-            raise problem("`classes` has no effect without a label", field="classes", expected="`label`")
+            raise problem("`classes` has no effect without a label", field="classes", expected="`label: COLUMN`")
         if self.windows is not None:
             self._check_windows()
         fields: dict[str, set[str]] = {}
@@ -158,7 +159,7 @@ class TableSource(Source):
         if self.hold_out is not None and self.hold_out.time is None and self.hold_out.group is None:
             raise problem(
                 "windows of consecutive rows cannot be split at random", field="split",
-                expected="`time` with the column of the time, or `group` with that of the series",
+                expected="in `split`, `time: COLUMN` (the time of a row), or `group: COLUMN` (the series of a row)",
             )  # fmt: skip
 
     def file(self, path: Path) -> TableFile:

@@ -11,6 +11,7 @@ from netspec.data.imaging.base import ColourTransform, Draw, ImageShape
 from netspec.data.imaging.fields import Fraction
 from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
+from netspec.schema.specs.spec import describe
 
 
 @TRANSFORMS.register
@@ -42,8 +43,10 @@ class RandomErasing(ColourTransform):
         yield from super().problems(shape, dtype)
         fill = self.fill_value
         if isinstance(fill, list) and len(fill) not in (1, shape.channels):
-            expected, got = f"one number, or {shape.channels} for images of {shape}", f"a list of {len(fill)}"
-            yield self.problem("fill_value", "`fill_value` does not match the images", expected=expected, got=got)
+            expected = f"a number, or one for each channel of the images: {shape.channels}"
+            yield self.problem(
+                "fill_value", "`fill_value` does not match the images", expected=expected, got=describe(fill)
+            )
 
     def part(self, rows: int, columns: int, draw: Draw) -> tuple[int, int, int, int]:
         """Return first row, first column, and those after the last, of the pixels within the rectangle."""

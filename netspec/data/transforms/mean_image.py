@@ -49,7 +49,7 @@ class MeanImage(Transform):
             raise problem(
                 "the source of the mean is missing" if not sources else "the mean has two sources",
                 field=sources[-1] if sources else None,
-                expected="`adapt: true`, or `file`",
+                expected="either `adapt: true` or `file`",
                 got=" and ".join(f"`{name}`" for name in sources) or "neither",
             )
         return self

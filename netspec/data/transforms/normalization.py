@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from netspec.data.base import Array, FieldType, SampleKeys, Samples, Transform, per_sample
 from netspec.errors import InputError, Problem
 from netspec.schema.specs.data import TRANSFORMS
-from netspec.schema.specs.spec import problem
+from netspec.schema.specs.spec import describe, problem
 
 EPSILON = 1e-7
 """Lower bound of the standard deviation in the division, as in Keras: a constant channel becomes zeros."""
@@ -104,8 +104,8 @@ class Normalization(Transform):
                 f"`{name}` does not match the data",
                 self.where(name),
                 path=name,
-                expected=f"one number, or {channels} for samples of {field}",
-                got=f"a list of {len(values)}",
+                expected=f"a number, or one for each channel of the data: {channels}",
+                got=describe(values),
             )
             for name, values in (("mean", self.mean), ("variance", self.variance))
             if isinstance(values, list) and len(values) not in (1, channels)

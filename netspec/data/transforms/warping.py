@@ -39,8 +39,9 @@ class _Warp(ImageTransform):
 
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
         if dtype == "uint8" and not 0 <= self.fill_value <= 255:
-            expected, got = "0 to 255: the images are of uint8", f"{self.fill_value:g}"
-            yield self.problem("fill_value", "`fill_value` is not a value of the images", expected=expected, got=got)
+            expected, got = "0 to 255: the images are uint8", f"{self.fill_value:g}"
+            message = "`fill_value` is out of the range of the images"
+            yield self.problem("fill_value", message, expected=expected, got=got)
 
     def change(self, image: Array, draw: Draw) -> Array:
         from netspec.data.imaging.geometry import mapped

@@ -125,7 +125,7 @@ def parse_network(text: str, option: str = "--network") -> Network:
         return NETWORKS[text]
     if "=" not in text:
         raise InputError(
-            f"{option}: unknown network `{text}`",
+            f"{option}: unknown network `{text}`" if option.startswith("--") else f"unknown network `{text}`",
             expected=f"one of {listing(list(NETWORKS))}; or alpha=2us,beta=0.1ns",
             hint=did_you_mean(text, NETWORKS),
         )

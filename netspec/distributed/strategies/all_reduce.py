@@ -65,14 +65,14 @@ class AllReduce(SynchronousStrategy):
             yield Problem(
                 "`deterministic: true` cannot be combined with 16-bit sums, which depend on the number of workers",
                 self.where("reduce_in"), "reduce_in",
-                expected="float32", got=self.reduce_in,
+                expected="`reduce_in: float32`", got=self.reduce_in,
             )  # fmt: skip
 
         if self.deterministic and self.hierarchical is True:
             yield Problem(
                 "`hierarchical: true` and `deterministic: true` cannot be combined", self.where("hierarchical"),
                 "hierarchical",
-                expected="one of them", got="true",
+                expected="one of them", got="both",
             )  # fmt: skip
 
     def remarks(self, hosts: Sequence[int]) -> Iterator[str]:

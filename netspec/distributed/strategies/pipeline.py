@@ -70,7 +70,7 @@ class Pipeline(Strategy):
             yield Problem(
                 "`accumulate` cannot be combined with a pipeline, which accumulates gradients over `micro_batches`",
                 loop.where("accumulate"),
-                expected="1", got=str(loop.accumulate),
+                expected="`accumulate: 1`", got=str(loop.accumulate),
                 hint="for the same updates, remove `accumulate`, and set "
                 f"`batch_size: {loop.accumulate * batch_size}` and "
                 f"`micro_batches: {loop.accumulate * self.micro_batches}`",

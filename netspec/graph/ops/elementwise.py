@@ -56,6 +56,10 @@ def scalar(value: float, dtype: DType) -> Value:
     return Fill(value if dtype.is_float else int(value), TensorType((), dtype))()
 
 
+SIGNS = {"Add": "`+`", "Sub": "`-`", "Mul": "`*`", "Div": "`/`"}
+"""Ops as formulas write them, for messages."""
+
+
 class Binary(Op):
     """Base of ops on two broadcast operands of one element type."""
 
@@ -66,7 +70,7 @@ class Binary(Op):
         shape = broadcast_shapes(a.shape, b.shape)
         self.check(
             shape is not None,
-            f"the shapes of the operands of {self.name} do not broadcast",
+            f"the shapes of the operands of {SIGNS.get(self.name, self.name)} do not broadcast",
             expected="equal sizes, or 1",
         )
         assert shape is not None

@@ -334,7 +334,7 @@ class MultiHeadAttention(HeadsSpec):
         require(
             self.attention_axes in (None, (1,), (-2,)),
             "attention over a sequence must be along axis 1",
-            expected="1",
+            expected="`attention_axes: 1`",
             got=list(self.attention_axes or ()),
         )
         return self._of_sequences(builder, query, value, key, attention_mask)

@@ -186,7 +186,12 @@ class EinsumDense(LayerSpec):
         x, kernel, y = match_[2], match_[4], match_[6]
         for letters in (x, kernel, y):
             if len(set(letters)) < len(letters):
-                raise problem("a letter is repeated in one operand", field="equation", got=letters)
+                raise problem(
+                    f"`{letters}` has a letter twice",
+                    field="equation",
+                    expected="each axis of an operand once",
+                    got=repr(self.equation),
+                )
         if not match_[1] and (x[0] != y[0] or x[0] in kernel):
             raise problem(
                 "the batch axis must be the first of the input and the output, and must not occur in the kernel",

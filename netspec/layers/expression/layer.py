@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from netspec.errors import listing
 from netspec.graph.ops.elementwise import cast
 from netspec.graph.ops.source import Input
 from netspec.graph.types import DType, TensorType
@@ -155,7 +156,8 @@ class Expression(LayerSpec):
         require(
             not missing,
             f"the formula uses `{', '.join(missing)}`, which is not an input",
-            expected=", ".join(scope),
+            expected=f"one of {listing([*scope, *self.parameters, *CONSTANTS])}",
+            got=f"{len(values)} input{'s' * (len(values) != 1)}: {', '.join(scope)}",
         )
         for name, spec in self.parameters.items():
             scope[name] = builder.parameter(name, spec.shape, spec.initializer, spec.regularizer, spec.constraint)

@@ -53,7 +53,7 @@ class InfoGain(ProbabilityFields, PairLoss):
     def _one_of_both(self) -> Self:
         if (self.matrix is None) == (self.file is None):
             got = "neither" if self.matrix is None else "both"
-            raise problem("InfoGain needs a matrix", expected="either `matrix` or `file`", got=got)
+            raise problem("InfoGain needs one matrix", expected="either `matrix` or `file`", got=got)
         return self
 
     def per_element(self, builder: Builder, prediction: Value, label: Value) -> ElementLosses:

@@ -170,10 +170,10 @@ class Clip(LayerSpec):
     @model_validator(mode="after")
     def _limits(self) -> Self:
         if self.min is None and self.max is None:
-            raise problem("nothing would be clipped", expected="`min`, `max` or both")
+            raise problem("neither `min` nor `max` is set", expected="`min`, `max` or both")
         if self.min is not None and self.max is not None and self.min >= self.max:
             expected = f"more than {self.min}"
-            raise problem("`min` must be less than `max`", field="max", expected=expected, got=f"{self.max}")
+            raise problem("`max` must be greater than `min`", field="max", expected=expected, got=f"{self.max}")
         return self
 
     def build(self, builder: Builder, x: Value) -> Value:

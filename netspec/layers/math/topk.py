@@ -75,7 +75,7 @@ class ArgMax(ArgExtremum):
         if self.select_last_index and (self.top_k > 1 or self.out_max_val):
             raise problem(
                 "`select_last_index` has no effect with `top_k` or `out_max_val`", field="select_last_index",
-                expected="false, or neither `top_k` nor `out_max_val`",
+                expected="`select_last_index: false`, or neither `top_k` nor `out_max_val`",
             )  # fmt: skip
         return self
 

@@ -27,7 +27,7 @@ from netspec.schema.specs.spec import describe, problem
 def _thresholds(value: Any) -> Any:
     thresholds = as_items(value, lambda item: is_number(item) and 0 <= item <= 1, "a number from 0 to 1")
     if len(set(thresholds)) < len(thresholds):
-        raise problem("`thresholds` has a number twice", expected="different numbers", got=describe(value))
+        raise problem("has a number twice", expected="each number once", got=describe(value))
     return tuple(sorted(map(float, thresholds)))
 
 

@@ -17,7 +17,7 @@ from netspec.layers.losses_and_metrics import MetricResult, MetricSpec
 from netspec.layers.metrics.counting import Counts, ThresholdGrid, Thresholds, positives, safe_quotient
 from netspec.layers.targets import EPSILON, align_target, one_hot_target
 from netspec.schema.specs.kinds import METRICS
-from netspec.schema.specs.spec import problem
+from netspec.schema.specs.spec import describe, problem
 
 
 @METRICS.register
@@ -69,7 +69,10 @@ class AUC(MetricSpec):
     @model_validator(mode="after")
     def _thresholds_are_inside(self) -> Self:
         if self.thresholds is not None and (self.thresholds[0] <= 0 or self.thresholds[-1] >= 1):
-            raise problem("0 and 1 are always used as thresholds", field="thresholds", expected="numbers between them")
+            raise problem(
+                "`thresholds` contains 0 or 1, which are always used", field="thresholds",
+                expected="numbers between 0 and 1", got=describe(self.thresholds),
+            )  # fmt: skip
         return self
 
     @property

@@ -101,7 +101,7 @@ class Normalization(LayerSpec):
             )  # fmt: skip
         if self.variance is not None and min(self.variance) < 0:
             raise problem(
-                "a variance is negative", field="variance", expected="0 or more", got=f"{min(self.variance):g}"
+                "`variance` is negative", field="variance", expected="0 or more", got=f"{min(self.variance):g}"
             )
         return self
 

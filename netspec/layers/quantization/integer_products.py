@@ -18,7 +18,7 @@ from netspec.layers.base import Builder, LayerSpec, Sample
 from netspec.layers.checks import PositiveInt, require
 from netspec.layers.initializers.base import Initializer, Ones, Zeros
 from netspec.schema.specs.kinds import LAYERS
-from netspec.schema.specs.spec import problem
+from netspec.schema.specs.spec import describe, problem
 
 ByteType = Literal["uint8", "int8"]
 Sizes: TypeAlias = Annotated[tuple[PositiveInt, ...], Field(min_length=1, max_length=3, strict=False)]
@@ -129,7 +129,7 @@ class IntegerConvBase(IntegerProduct):
                     expected=f"{len(self.kernel_size)} entries", got=f"{len(values)}",
                 )  # fmt: skip
         if any(side < 0 for sides in self.padding or () for side in sides):
-            raise problem("a padding is negative", field="padding", expected="0 or more", got=f"{self.padding}")
+            raise problem("`padding` is negative", field="padding", expected="0 or more", got=describe(self.padding))
         return self
 
     def window(self, x: Value) -> Window:

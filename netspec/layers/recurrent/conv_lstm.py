@@ -42,7 +42,7 @@ class ConvLSTM(ForgetGateFields, RecurrentLayer):
         if max(self.strides) > 1 and max(self.dilation_rate) > 1:
             raise problem(
                 "`strides` and `dilation_rate` cannot both be above 1", field="dilation_rate",
-                expected="1, or `strides: 1`", got=f"{list(self.dilation_rate)}",
+                expected="`dilation_rate: 1`, or `strides: 1`", got=f"{list(self.dilation_rate)}",
             )  # fmt: skip
         return self
 

@@ -53,13 +53,13 @@ class RecurrentLayer(CellSpec, LayerSpec):
     def _possible(self) -> Self:
         if self.stateful:
             raise problem(
-                f"`stateful` is not available: {_STATEFUL}", field="stateful", expected="false", got="true",
+                f"`stateful` is not available: {_STATEFUL}", field="stateful", expected="`stateful: false`", got="true",
                 hint="`return_state: true` returns the states, `from: [sequence, state, …]` sets the initial ones",
             )  # fmt: skip
         if self.zero_output_for_mask and not self.return_sequences:
             raise problem(
                 "`zero_output_for_mask` needs the outputs of all steps", field="zero_output_for_mask",
-                expected="false, or `return_sequences: true`", got="true",
+                expected="`zero_output_for_mask: false`, or `return_sequences: true`", got="true",
             )  # fmt: skip
         return self
 

@@ -116,15 +116,16 @@ class Bidirectional(WrapperSpec):
                 )  # fmt: skip
             if layer.go_backwards != backwards:
                 raise problem(
-                    f"`{field}` must read from the {'end' if backwards else 'start'}", field=f"{field}.go_backwards",
-                    expected=str(backwards).lower(),
+                    f"`{field}` must read the sequence {'backwards' if backwards else 'forwards'}",
+                    field=f"{field}.go_backwards",
+                    expected=f"`go_backwards: {str(backwards).lower()}` in `{field}`",
                 )  # fmt: skip
         first, second = self._both()
         for name in ("return_sequences", "return_state"):
             if getattr(first, name) != getattr(second, name):
                 raise problem(
-                    f"both layers have the same `{name}`", field=f"backward_layer.{name}",
-                    expected=str(getattr(first, name)).lower(),
+                    f"both layers must have the same `{name}`", field=f"backward_layer.{name}",
+                    expected=f"`{name}: {str(getattr(first, name)).lower()}`",
                 )  # fmt: skip
         return self
 

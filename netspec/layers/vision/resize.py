@@ -89,18 +89,18 @@ class Resize(LayerSpec):
         if crops != (self.roi is not None):
             raise problem(
                 "`roi` and `coordinate_transformation_mode: tf_crop_and_resize` need each other", field="roi",
-                expected="both or neither", got="one",
+                expected="both or neither", got="`roi` alone" if self.roi is not None else "no `roi`",
             )  # fmt: skip
         if self.keep_aspect_ratio_policy != "stretch" and self.sizes is None:
             raise problem(
                 "`keep_aspect_ratio_policy` has no effect with `scales`", field="keep_aspect_ratio_policy",
-                expected="stretch, or `sizes`", got=self.keep_aspect_ratio_policy,
+                expected="`keep_aspect_ratio_policy: stretch`, or `sizes`", got=self.keep_aspect_ratio_policy,
             )  # fmt: skip
         if self.antialias and self.mode == "nearest":
             raise problem(
-                "`antialias` has no effect with `nearest`",
+                "`antialias` has no effect with `mode: nearest`",
                 field="antialias",
-                expected="false, or a different mode",
+                expected="`antialias: false`, or a different `mode`",
                 got="true",
             )
         return self

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from netspec.errors import Call, Location, Problem, did_you_mean, listing
+from netspec.errors import Call, Location, Problem, counted, did_you_mean, listing
 from netspec.schema.language.blocks import BLOCK_NAME, GROUP_FIELDS
 from netspec.schema.language.definitions import Arguments, Definition, definition_of, names_at
 from netspec.schema.language.interpolation import Evaluator, Scope
@@ -335,8 +335,8 @@ class Expander:
             self._add(
                 f"the block `{block}` takes {count} {'input' if count == 1 else 'inputs'}, not {len(sources)}",
                 entry.value_at.get("from", location), f"{context.path}.from", notes=note,
-                expected=f"`from` with {'a name' if count == 1 else f'{count} names'}, for "
-                f"{', '.join(definition.inputs)}",
+                expected=f"`from` with {counted(count, 'name')}, for the block's {'input' if count == 1 else 'inputs'} "
+                f"{', '.join(f'`{name}`' for name in definition.inputs)}",
             )  # fmt: skip
         if len(self.evaluator.problems) > problems_before:
             names.mark_incomplete()

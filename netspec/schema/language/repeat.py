@@ -43,14 +43,14 @@ def turns(repeat: Any, location: Location, path: str, scope: Scope, evaluator: E
             counts[name] = values
         else:
             expected = "an integer of 0 or more, or variables with their values, such as `{width: [64, 128]}`"
-            if isinstance(values, int) and values > MAX_TURNS:
-                expected = f"at most {MAX_TURNS} repetitions"
             message = "`repeat` must be a number or lists of values"
+            if isinstance(values, int) and values > MAX_TURNS:
+                message, expected = "`repeat` is too large", f"at most {MAX_TURNS:,} repetitions"
             problems.append(Problem(message, at, path, expected=expected, got=describe(values)))
     if not problems and not unknown and len(set(counts.values())) != 1:
         got = listing([f"{count} for `{name}`" for name, count in counts.items()]) or "no variable"
         message = "the lists of a `repeat` differ in length"
-        problems.append(Problem(message, location, path, expected="lists of equal length, or that number", got=got))
+        problems.append(Problem(message, location, path, expected="lists of equal length", got=got))
     evaluator.problems += problems
     if problems or unknown:
         return None

@@ -173,7 +173,7 @@ _LOSSES = {
         BCEWithLogitsLoss: BinaryCrossentropy | with `from_logits: true`
         MSELoss: MeanSquaredError
         L1Loss: MeanAbsoluteError
-        SmoothL1Loss: Huber | with `delta` for `beta`; PyTorch's loss is Huber's divided by `beta`
+        SmoothL1Loss: Huber | with `delta` set to `beta`, and `weight: 1/beta`
         HuberLoss: Huber
         KLDivLoss: KLDivergence | which takes the probabilities, not their logarithms
         PoissonNLLLoss: Poisson | with `log_input: true`, unless it is false in PyTorch
@@ -215,12 +215,12 @@ _METRICS = {
         msle, MSLE: MeanSquaredLogarithmicError
         kld, KLD: KLDivergence
         logcosh, LogCosh: LogCoshError
-        top_k, top5, TopK: SparseTopKCategoricalAccuracy
         f1, F1, f1_score: F1Score
         auc: AUC
         iou, mIoU: IoU, MeanIoU
         r2: R2Score
     """,
+    "another": "top_k, top5, TopK: SparseTopKCategoricalAccuracy",
 }
 _ACTIVATIONS = {
     "Caffe": "bnll: softplus",

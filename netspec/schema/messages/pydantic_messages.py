@@ -58,10 +58,11 @@ def value_message(error: ErrorDetails, name: str, context: Mapping[str, Any]) ->
             choices = re.findall(r"'([^']*)'", str(context["expected"])) or [str(context["expected"])]
             expected = f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
             hint = _choice_hint(value, choices) if isinstance(value, str) else None
-            return ValueMessage(f"{name} has an unknown value", expected, describe(value), hint)
+            fault = "is not a supported version of the spec language" if name == "`netspec`" else "has an unknown value"
+            return ValueMessage(f"{name} {fault}", expected, describe(value), hint)
         case "string_pattern_mismatch":
             hint = "spaces are not allowed in names" if isinstance(value, str) and " " in value else None
-            return ValueMessage(f"{name} is not a name", _NAME_RULE, describe(value), hint)
+            return ValueMessage(f"{name} is not a valid name", _NAME_RULE, describe(value), hint)
         case "finite_number":
             return ValueMessage(f"{name} is not a finite number", "a finite number", describe(value))
         case "value_error" | "assertion_error":

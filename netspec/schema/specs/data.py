@@ -18,7 +18,7 @@ from netspec.schema.specs.spec import Member, Registry, Spec, describe, problem
 TRANSFORMS: Registry[Spec] = Registry("transform")
 AnyTransform = Annotated[Spec, Member(TRANSFORMS)]
 TOKENIZERS: Registry[Spec] = Registry("tokenizer")
-COLUMNS: Registry[Spec] = Registry("column")
+COLUMNS: Registry[Spec] = Registry("column", noun="column type")
 LABEL = "label"
 """The field whose classes `sampler: balanced` draws equally often."""
 
@@ -35,7 +35,7 @@ def _as_shuffle(value: Any) -> Any:
         return value
     if not isinstance(value, dict):
         raise problem(
-            "not a boolean or a window", expected="true, false, or `{window: 10000}`", got=describe(value),
+            "has an invalid value", expected="true, false, or `{window: 10000}`", got=describe(value),
             hint=truth_hint(value),
         )  # fmt: skip
     try:

@@ -121,7 +121,7 @@ def _reduction(value: Any) -> Any:
             "a loss must be reduced to one number",
             expected=f"one of {', '.join(get_args(Reduction))}",
             got=describe(value),
-            hint="with `none`, Keras uses the gradient of the `sum`",
+            hint="use `sum`, which Keras minimizes with `none`",
         )
     return value
 

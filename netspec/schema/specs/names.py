@@ -248,7 +248,9 @@ class NetNames:
             f"`from` is missing: it names what this {kind} compares",
             (section, index),
             expected="`from: [prediction, target]`",
-            got=f"several inputs that no layer reads: {listing(unread)}" if unread else "no input that no layer reads",
+            got=f"several inputs that no layer reads: {listing(unread)}"
+            if unread
+            else "layers read all inputs, so none can be the target",
             hint=None if unread else "declare an input for the target, such as `label: {shape: [], dtype: int32}`",
         )
         return None

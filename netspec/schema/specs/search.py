@@ -189,8 +189,9 @@ class SearchSpec(Spec):
                 continue
             tried = searched.choices or [f"{searched.low} to {searched.high}"]
             yield Problem(
-                f"the baseline needs a value of `{name}`", searched.where(), f"search.fields.{name}",
-                expected=f"a value in the file among those to try: {listing([str(value) for value in tried], 5)}",
-                got=f"{values[name]!r} in the file" if name in values else "no value in the file",
-                hint="write it into the file, extend the values to try, or remove `baseline`",
+                f"with `baseline: true`, `{name}` in the file must be one of the values to try",
+                searched.where(), f"search.fields.{name}",
+                expected=f"one of {listing([str(value) for value in tried], 5)}" if searched.choices else tried[0],
+                got=f"{values[name]!r}" if name in values else "no value in the file",
+                hint="change the file, extend the values to try, or remove `baseline`",
             )  # fmt: skip

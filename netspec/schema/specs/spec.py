@@ -128,10 +128,12 @@ def plural(word: str) -> str:
 class Registry(Generic[SpecT]):
     """The classes of one kind (layers, losses, solvers, …) by their `type` in YAML."""
 
-    def __init__(self, kind: str, tag: str = "type") -> None:
+    def __init__(self, kind: str, tag: str = "type", noun: str | None = None) -> None:
         self.kind = kind
         self.with_article = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
         """The kind with its article, for messages."""
+        self.noun = noun or kind
+        """What an unknown type is called in messages."""
         self.tag = tag
         """The key that names the class."""
         word = kind.rsplit(maxsplit=1)[-1]
@@ -280,7 +282,7 @@ class Registry(Generic[SpecT]):
         suggestion = suggest(self.kind, str(name), self.names())
         hint = suggestion.hint if suggestion else None
         error = problem(
-            f"unknown {self.kind} {name!r}"
+            f"unknown {self.noun} {name!r}"
             if isinstance(name, str)
             else f"`{self.tag}` of {self.with_article} must be a name",
             field=None if data is None else self.tag,

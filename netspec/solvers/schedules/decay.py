@@ -109,7 +109,7 @@ class InverseSqrtDecay(InitialSchedule):
 
     type: Literal["InverseSqrtDecay"] = "InverseSqrtDecay"
     decay_steps: Steps
-    """Unit of time, in steps: usually the length of the warm-up before."""
+    """Unit of time, in steps: usually the length of the preceding warm-up."""
     samples: ClassVar = ({"initial": 0.1, "decay_steps": 1}, {"initial": 0.1, "decay_steps": 4})
 
     def value(self, step: int, total_steps: int) -> float:

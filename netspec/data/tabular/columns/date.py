@@ -21,7 +21,7 @@ PARTS: tuple[str, ...] = get_args(Part)
 def _distinct(parts: list[Part]) -> list[Part]:
     duplicates = sorted({part for part in parts if parts.count(part) > 1})
     if duplicates:
-        raise problem("a part is named twice", expected="each part once", got=", ".join(duplicates))
+        raise problem("has a part twice", expected="each part once", got=", ".join(duplicates))
     return parts
 
 

@@ -34,10 +34,15 @@ class VocabularySpec(TokenizerSpec):
             raise problem(
                 "`size` leaves no room for a vocabulary",
                 field="size",
-                expected=f"more than the {self.reserved} reserved for `padding`, `unknown` and `start_end`",
+                expected=f"more than {self.reserved}: {', '.join(self._reserving())}",
                 got=str(self.size),
             )
         return self
+
+    def _reserving(self) -> list[str]:
+        """Describe the numbers that each field reserves, for messages."""
+        counts = {"padding": int(self.padding), "unknown": int(self.unknown), "start_end": 2 * int(self.start_end)}
+        return [f"`{name}` reserves {count}" for name, count in counts.items() if count]
 
     @property
     def reserved(self) -> int:
