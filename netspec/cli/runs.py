@@ -26,7 +26,7 @@ MAX_TEXT = 60
 """Characters of the text of a list or mapping that the table shows."""
 
 
-@app.add_command("netspec runs", "netspec runs experiments --sort best --reverse", "netspec runs --csv > runs.csv")
+@app.add_command("netspec runs", "netspec runs experiments --sort best", "netspec runs --csv > runs.csv")
 def runs(
     folder: Annotated[
         str, typer.Argument(metavar="[DIR]", help="Search this folder and all below it [default: runs].")
@@ -34,7 +34,7 @@ def runs(
     sort: Annotated[
         str | None, typer.Option(metavar="FIELD", help="Sort by a column, metric or setting [default: started].")
     ] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="Sort from high to low.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with all metrics and settings.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -43,7 +43,7 @@ def runs(
     Each net has a table of its own. `last` and `best` are the monitored value of the last and of the best evaluation.
     A run is running, finished, failed, stopped (on request or killed), or damaged. On a terminal, columns that do not
     fit are left out. FIELD is a column such as `best`, a metric such as `test/accuracy`, or a setting such as
-    `train.seed`. Reads only the beginning and the end of each log.
+    `train.seed`; `best` puts the best run first. Reads only the beginning and the end of each log.
     """
     if as_csv and as_json:
         raise InputError("--csv and --json cannot be combined")

@@ -192,3 +192,14 @@ def test_runs_are_sorted_by_any_value_and_those_without_it_come_last(tmp_path):
         netspec.runs(tmp_path, sort="bst")
     with pytest.raises(netspec.InputError, match=r"folder .* does not exist"):
         netspec.runs(tmp_path / "missing")
+
+
+def test_the_best_run_comes_first_whether_low_or_high_values_are_best(tmp_path):
+    for name, accuracy in (("a", 0.7), ("b", 0.9), ("c", None)):
+        write_run(tmp_path / name, START, evaluation(10, accuracy, loss=accuracy))
+    assert [run.name for run in netspec.runs(tmp_path, sort="best")] == ["b", "a", "c"]
+    assert [run.name for run in netspec.runs(tmp_path, sort="best", reverse=True)] == ["a", "b", "c"]
+    for spec in tmp_path.glob("*/spec.yaml"):
+        spec.write_text(spec.read_text().replace("{monitor: accuracy, mode: max", "{monitor: loss, mode: min"))
+    lowest, *_ = netspec.runs(tmp_path, sort="best")
+    assert (lowest.name, lowest.monitor, lowest.mode, lowest.best) == ("a", "validation/loss", "min", 0.7)

@@ -33,7 +33,8 @@ SECTIONS = ("solver", "train", "stages", "data", "parallel", "init_from", "callb
 """Sections of a spec, in the order in which their differences are listed."""
 KIND_FIELDS = ("type", "source")
 """Fields that say what the other fields of a mapping are: its value stands for the mapping."""
-COLUMNS = ("name", "state", "net", "started", "seconds", "step", "steps", "monitor", "last", "best", "best_step")
+COLUMNS = ("name", "state", "net", "started", "seconds", "step", "steps", "monitor", "mode", "last", "best",
+           "best_step")  # fmt: skip
 """Columns of the list, apart from metrics and settings."""
 
 
@@ -60,6 +61,8 @@ class RunSummary:
     """Total number of steps."""
     monitor: str | None = None
     """Monitored value, with its split: `validation/accuracy`."""
+    mode: str | None = None
+    """`min` or `max`: whether the lowest or the highest monitored value is best."""
     last: float | None = None
     """Monitored value of the last evaluation."""
     best: float | None = None
@@ -92,8 +95,10 @@ def runs(folder: str | Path = "runs", *, sort: str | None = None, reverse: bool 
     """List the runs in and below a folder.
 
     `sort` is a column (`started` by default, `name`, `seconds`, `best`, …), a metric (`test/accuracy`; `accuracy` is
-    that of the validation data, or else of the test or training data) or a setting (`solver.learning_rate.initial`);
-    runs without this value come last. A run that can't be read is listed as damaged.
+    that of the validation data, or else of the test or training data) or a setting (`solver.learning_rate.initial`).
+    The lowest value comes first, except that `best` puts the best run first, by the direction of its monitored value;
+    runs with different monitored values are grouped by it. Runs without the value come last. A run that can't be read
+    is listed as damaged.
     Raises `InputError` if there is no such folder, or no run has a value to sort by.
 
         >>> best = netspec.runs(sort="best")[0].run_dir
@@ -372,7 +377,8 @@ def _monitored(events: Sequence[Event], evaluations: Sequence[Event], tree: Mapp
     if isinstance(value, (int, float)) and (best is None or monitor.improves(value, best)):
         best, best_step = value, recorded.get("weights_step")  # in the part of the log that was not read
     last = values_of(evaluations[-1]).get(key) if evaluations else None
-    return {"monitor": f"{split}/{key}", "last": last, "best": best, "best_step": best_step}
+    monitored = {"monitor": f"{split}/{key}", "mode": monitor.mode}
+    return {**monitored, "last": last, "best": best, "best_step": best_step}
 
 
 def _holds_out_validation(tree: Mapping[str, Any]) -> bool:
@@ -395,10 +401,12 @@ def _sorted(found: Sequence[RunAndSpec], sort: str | None, *, reverse: bool) -> 
             hint=did_you_mean(sort, columns),
         )
 
-    def order(pair_and_value: tuple[RunAndSpec, Any]) -> tuple[bool, float, str]:
-        _, value = pair_and_value
-        number = isinstance(value, (int, float))
-        return number, float(value) if isinstance(value, (int, float)) else 0.0, json.dumps(value)
+    def order(pair_and_value: tuple[RunAndSpec, Any]) -> tuple[str, bool, float, str]:
+        (run, _), value = pair_and_value
+        number = float(value) if isinstance(value, (int, float)) else None
+        if sort == "best" and number is not None:  # better runs first, among those that monitor the same value
+            return run.monitor or "", True, -number if run.mode == "max" else number, ""
+        return "", number is not None, number or 0.0, json.dumps(value)
 
     pairs_and_values = list(zip(found, values, strict=True))
     present = [each for each in pairs_and_values if each[1] is not None]
