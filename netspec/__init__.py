@@ -32,7 +32,7 @@ Train a net and use it:
     test                evaluate weights on the test data
     predict             answers and outputs for arrays, or for files with images, sounds, texts or rows
     predict_stream      the same batch by batch, in constant memory
-    explain_image       parts of an image that a prediction depends on; likewise `explain_text`, `explain_sound`,
+    explain_image       parts of an image that a prediction depends on; likewise `explain_text`, `explain_audio`,
                         `explain_row`; `explain_columns`: importance of the columns of a table
     serve               answer requests over HTTP
     generate            text from a prompt: its continuation, or its translation; also `generate_stream`
@@ -100,10 +100,10 @@ if TYPE_CHECKING:
     from netspec.tools.exporting.export import export as export
     from netspec.tools.finished_run import open_run as open_run
     from netspec.tools.import_model import import_model as import_model
+    from netspec.tools.inference.explain import explain_audio as explain_audio
     from netspec.tools.inference.explain import explain_columns as explain_columns
     from netspec.tools.inference.explain import explain_image as explain_image
     from netspec.tools.inference.explain import explain_row as explain_row
-    from netspec.tools.inference.explain import explain_sound as explain_sound
     from netspec.tools.inference.explain import explain_text as explain_text
     from netspec.tools.inference.generate import generate as generate
     from netspec.tools.inference.generate import generate_stream as generate_stream
@@ -147,7 +147,7 @@ _NAMES = {
     "netspec.tools.comparing.diff": "diff",
     "netspec.tools.drawing.draw": "draw",
     "netspec.tools.checking.dry_run": "dry_run",
-    "netspec.tools.inference.explain": "explain_columns explain_image explain_row explain_sound explain_text",
+    "netspec.tools.inference.explain": "explain_audio explain_columns explain_image explain_row explain_text",
     "netspec.tools.exporting.export": "convert export",
     "netspec.tools.finished_run": "open_run",
     "netspec.tools.inference.generate": "generate generate_stream",

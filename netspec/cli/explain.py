@@ -115,15 +115,15 @@ def _explanation(
         if value is not None and kind != "table":
             hint = f"leave --{option} out"
             raise InputError(f"--{option} chooses rows of a table, which {input_file} is not", hint=hint)
-    if target is not None and kind in ("text", "sound", "table"):
+    if target is not None and kind in ("text", "audio", "table"):
         raise InputError(
-            f"--output draws images, and {input_file} is a {kind}, whose parts are printed", hint="leave --output out"
+            f"--output draws images, and the parts of {input_file} ({kind}) are printed", hint="leave --output out"
         )
     match kind:
         case "table":
             return tool.explain_row(spec, input_file, row=row, label=label, split=split, weights=weights, device=device)
-        case "sound":
-            return tool.explain_sound(spec, input_file, label=label, weights=weights, device=device)
+        case "audio":
+            return tool.explain_audio(spec, input_file, label=label, weights=weights, device=device)
         case "text":
             text = decoded(Path(input_file), read_bytes(Path(input_file)))
             return tool.explain_text(spec, text, label=label, weights=weights, device=device)

@@ -124,7 +124,7 @@ def test_the_word_that_decides_contributes_most(current_folder: Path, capsys: py
     assert lines[0].startswith("class good: ")
     assert lines[2].split()[0] == "lovely"
     assert main(["explain", "run", "--input", "new.txt", "--output", "why.png"]) == 2
-    assert "--output draws images, and new.txt is a text, whose parts are printed" in capsys.readouterr().err
+    assert "--output draws images, and the parts of new.txt (text) are printed" in capsys.readouterr().err
     with pytest.raises(netspec.InputError, match="too short"):
         netspec.explain_text(run, "lovely")
     with pytest.raises(netspec.InputError, match="there is no class 'goood'"):
@@ -342,7 +342,7 @@ def test_the_loud_part_of_a_sound_contributes_most(
                 file.writeframes((signal.clip(-0.99, 0.99) * 32767).astype("<i2").tobytes())
     Path("train.yaml").write_text(SOUNDS)
     netspec.train("train.yaml", run_dir="run", device="reference")
-    explanation = netspec.explain_sound("run", "sounds/late/1.wav")
+    explanation = netspec.explain_audio("run", "sounds/late/1.wav")
     assert explanation.label == "late"
     assert len(explanation.parts) == 20
     largest = max(explanation.parts, key=lambda each: each.contribution)

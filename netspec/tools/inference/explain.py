@@ -203,9 +203,9 @@ def _without_words(spec: TrainSpec, model: Model, text: str, label: str | None) 
         return _without_parts(spec, model, paths, parts, label, split, keeps_positions=False)
 
 
-def explain_sound(
+def explain_audio(
     source: Source,
-    sound: str | Path,
+    audio: str | Path,
     *,
     label: str | None = None,
     weights: str | Path | None = None,
@@ -214,22 +214,22 @@ def explain_sound(
     """Explain what a net predicts for a WAV file: how much the probability of its class falls if a part is silent.
 
     `source` is a run directory or a training file with `weights`; `label` is a class, by default the most probable one.
-    The parts are a twentieth of the sound each, named by the seconds at which they begin and end.
+    The parts are a twentieth of the audio each, named by the seconds at which they begin and end.
 
     Raises `InputError` if the net does not predict classes or numbers.
 
-        >>> netspec.explain_sound("runs/commands", "yes.wav").parts[8]
+        >>> netspec.explain_audio("runs/commands", "yes.wav").parts[8]
         Contribution(part='0.40–0.45 s', contribution=0.37)
     """
     spec, model = _training_and_model(source, weights, device)
-    _check_kind(spec, "sound", "sounds", "audio")
-    header, _ = read_sound(Path(sound))
+    _check_kind(spec, "audio", "audio", "audio")
+    header, _ = read_sound(Path(audio))
     edges = _edges(header.frames, SOUND_PARTS)
     digits = 2 if header.frames / header.rate >= SOUND_PARTS / 100 else 4
     names = [f"{start / header.rate:.{digits}f}–{stop / header.rate:.{digits}f} s" for start, stop in pairwise(edges)]
-    content = Path(sound).read_bytes()
+    content = Path(audio).read_bytes()
     with temporary_folder() as folder:
-        paths = [Path(sound)]
+        paths = [Path(audio)]
         for number, (start, stop) in enumerate(pairwise(edges)):
             paths.append(folder / f"{number:02d}.wav")
             paths[-1].write_bytes(with_silence(header, content, start, stop))
@@ -362,7 +362,7 @@ def _check_kind(spec: TrainSpec, kind: str, plural: str, example: str) -> None:
 
 
 def explained_kind(source: Source, path: str | Path, weights: str | Path | None = None) -> str:
-    """Return the kind of the samples in a file for a training: `image`, `text`, `table`, `sound` or `arrays`."""
+    """Return the kind of the samples in a file for a training: `image`, `text`, `table`, `audio` or `arrays`."""
     spec = load_spec(spec_and_weights(source, weights)[0])
     if not isinstance(spec, TrainSpec):
         return "arrays"

@@ -31,7 +31,7 @@ class InitResult:
     """The files that `netspec.init` wrote, and what it found in the data."""
 
     task: str
-    """The task: `image classification`, `object detection`, `semantic segmentation`, `sound classification`, `table
+    """The task: `image classification`, `object detection`, `semantic segmentation`, `audio classification`, `table
     classification`, `table regression`, `text classification`, `text regression`, `language model` or `forecast`."""
     net: Path
     """The net file."""

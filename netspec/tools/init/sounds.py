@@ -81,7 +81,7 @@ def sound_files(project: Project, lists: Mapping[str, Path] = NO_LISTS) -> Files
     survey = _open_sample(listed_class_files(lists, SOUNDS) if lists else class_files(training_folder(path), SOUNDS))
     if not survey.seconds:
         raise InputError(f"no sound in {path} can be read", expected="WAV files", got=listing(survey.unreadable, 3))
-    files = Files("sound classification", "", "", *_findings(survey))
+    files = Files("audio classification", "", "", *_findings(survey))
     files.net = _net(project, survey)
     files.train = _train(project, survey)
     return files

@@ -34,11 +34,11 @@ TEXT_FILE = "text"
 
 
 def sample_kind(split: Source) -> str:
-    """Return `image`, `table`, `text` or `sound`; or `arrays` if the data is not read from files of samples."""
+    """Return `image`, `table`, `text` or `audio`; or `arrays` if the data is not read from files of samples."""
     if isinstance(split, TableSource):
         return "table" if split.text_column() is None else "text"
     if isinstance(split, FileSource):
-        return {"document": "text", "text": "text", "image": "image"}.get(split.file_kind().name, "sound")
+        return {"document": "text", "text": "text", "image": "image"}.get(split.file_kind().name, "audio")
     try:
         return "image" if images_like(split, [Path("image.png")]) else "arrays"
     except InputError:  # the training data is missing

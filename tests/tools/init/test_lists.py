@@ -98,6 +98,6 @@ def test_a_list_of_sounds(sounds: Path) -> None:
     lines = [f"{file.relative_to(sounds.parent)},{file.parent.name}" for file in sorted(sounds.glob("*/0*.wav"))]
     (sounds.parent / "labels.csv").write_text("\n".join(["path,label", *lines]) + "\n")
     result = init(sounds.parent / "labels.csv")
-    assert result.task == "sound classification"
+    assert result.task == "audio classification"
     assert result.findings[0] == "20 sounds of 2 classes: high (10), low (10)"
     assert netspec.check(result.train).warnings == ()

@@ -15,7 +15,7 @@ from netspec.tools.init import init
 @pytest.mark.slow
 def test_folders_of_sounds(sounds: Path, tmp_path: Path) -> None:
     result = init(sounds)
-    assert result.task == "sound classification"
+    assert result.task == "audio classification"
     assert result.findings == (
         "25 sounds of 2 classes: high (12), low (13)",
         "0.3 to 0.4 s at 8,000, 22,050 Hz, in a sample of 24",
