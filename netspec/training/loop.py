@@ -506,9 +506,8 @@ class TrainingLoop:
         notes = self._undo_step(pending, failed, state)
         diagnosis = NonFiniteDiagnosis(self.spec, self.compiler, self.session, self.folder)
         report = diagnosis.report(error, failed, self.progress.step + 1, self.stepper.calls.unknown_reason)
-        got = f"learning rate {self._scheduled()[LEARNING_RATE]:.6g}"
-        notes += report.notes
-        return RunError(Problem(report.message, report.location, got=got, hint=report.hint, notes=tuple(notes)))
+        notes += [*report.notes, f"learning rate: {self._scheduled()[LEARNING_RATE]:.6g}"]
+        return RunError(Problem(report.message, report.location, got=report.got, hint=report.hint, notes=tuple(notes)))
 
     def _undo_step(self, pending: PendingStep | None, failed: FailedCall | None, state: str | None) -> list[str]:
         """Return to the point before a step, and save the weights; return the note on them.

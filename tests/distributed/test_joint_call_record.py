@@ -168,7 +168,7 @@ def test_a_gradient_that_is_not_finite_is_reported_with_its_worker(failed: tuple
     first = "first in the gradient of layer `root` (Expression) (worker 1)"
     assert f"the gradient of `fc1/kernel` is not finite at step 3: {first}" in error
     assert "repeats this step of worker 1" in error
-    assert "division by 0" in error
+    assert "the derivative of a square root is infinite at 0" in error
     (capsule,) = run.glob("capsule-*.h5")
     assert capsule.name == "capsule-00000003-worker-1.h5"
     replay = netspec.replay(capsule)

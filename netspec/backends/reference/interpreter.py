@@ -30,6 +30,12 @@ class TensorRange:
     nan: int
     inf: int
 
+    @property
+    def non_finite(self) -> str:
+        """Number of elements that are not finite: "inf in 8 of 160 elements"."""
+        counts = [f"{kind} in {count:,}" for count, kind in ((self.nan, "nan"), (self.inf, "inf")) if count]
+        return f"{' and '.join(counts)} of {self.elements:,} elements"
+
     def __str__(self) -> str:
         span = "no finite element" if self.min is None else f"{self.min:.6g} to {self.max:.6g}"
         bad = [f"{count:,} {kind}" for count, kind in ((self.nan, "nan"), (self.inf, "inf")) if count]

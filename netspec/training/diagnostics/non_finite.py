@@ -26,6 +26,7 @@ class NonFiniteReport:
 
     message: str
     location: Location | None
+    got: str | None
     notes: Sequence[str]
     hint: str
 
@@ -75,6 +76,8 @@ def likely_fix(bad: BadOperation | None) -> str:
     if op == "Log" and lowest <= 0:
         return "the logarithm of 0 or less: clip its operand from below, or use a loss with `from_logits: true`"
     if op == "Div" and len(bad.operands) == 2 and (bad.operands[1].min or 0) <= 0 <= (bad.operands[1].max or 0):
+        if bad.scope.phase == "backward" and bad.node.inputs[1].node.op.name == "Sqrt":
+            return "the derivative of a square root is infinite at 0: add a small constant inside the root"
         return "a division by 0: add a small constant to the denominator"
     if op in ("Sqrt", "Pow") and lowest <= 0:
         return "a root or power of 0 or less: clip its operand from below; the derivative of a root is infinite at 0"
@@ -106,12 +109,12 @@ class NonFiniteDiagnosis:
         advice = self._advice(single, bad) if single is not None and origin.is_own else None
         of_workers = [own for own in gather_joint(self._session, advice) if own is not None]
         if of_workers:
-            notes, hint = of_workers[0]
+            got, notes, hint = of_workers[0]
         else:
             reason = unknown_reason if failed is None else None
             reason = reason or "one process can't repeat an update by the gradients of several workers"
-            notes, hint = [f"no capsule of this step was written: {reason}"], likely_fix(None)
-        return NonFiniteReport(origin.description, origin.location, notes, hint)
+            got, notes, hint = None, [f"no capsule of this step was written: {reason}"], likely_fix(None)
+        return NonFiniteReport(origin.description, origin.location, got, notes, hint)
 
     def _on_one_worker(self, failed: FailedCall | None) -> SingleCall | None:
         """Return a failed call as one of a training on one worker, if that is possible.
@@ -150,11 +153,11 @@ class NonFiniteDiagnosis:
             origin = NonFiniteOrigin(text, bad.scope.location, is_known=True)
         return self._session.agree_on_origin(origin)
 
-    def _advice(self, single: SingleCall, bad: BadOperation | None) -> tuple[list[str], str]:
-        """Write a capsule of a call; return notes on it and on the bad operation, and the likely fix."""
+    def _advice(self, single: SingleCall, bad: BadOperation | None) -> tuple[str | None, list[str], str]:
+        """Write a capsule of a call; return the values of the bad operation, notes on it and the capsule, and a fix."""
         notes = [self._save_capsule(single)]
         notes += operand_notes(bad) if bad is not None else []
-        return notes, likely_fix(bad)
+        return None if bad is None else bad.results[0].non_finite, notes, likely_fix(bad)
 
     def _save_capsule(self, single: SingleCall) -> str:
         """Write a capsule of a call; return the note on it, or on why it could not be written."""
