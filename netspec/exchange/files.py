@@ -66,7 +66,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         temporary.replace(target)
         sync_folder(target.parent)
     except OSError as error:
-        hint = "what was there before, if anything, is unchanged"
+        hint = "an existing file of this name was not changed"
         raise RunError(f"cannot write {path}", got=error.strerror or str(error), hint=hint) from error
     finally:
         with suppress(OSError):

@@ -68,7 +68,7 @@ def test_a_full_disk_loses_nothing_that_was_saved(
         FailingDisk(monkeypatch, name, number, code)
         assert main(words) == 1
     message = capfd.readouterr().err
-    assert f"{name}\n  got: {os.strerror(code)}\n  hint: what was there before" in message
+    assert f"{name}\n  got: {os.strerror(code)}\n  hint: an existing file of this name was not changed" in message
     saved = "there is no checkpoint yet" if newest is None else f"the newest checkpoint is of step {newest}"
     assert f"{saved}; to continue: netspec train {tmp_path / 'run' / 'spec.yaml'} --resume" in message
     assert "Traceback" not in message
