@@ -11,12 +11,13 @@ import typer
 from netspec.cli import DONE, WRONG_INPUT
 from netspec.cli.app import CommandApp
 from netspec.cli.options import (
-    BatchOrOpen,
+    DYNAMIC,
+    BatchOrDynamic,
     Device,
     Form,
     Json,
     Opset,
-    batch_or_open,
+    batch_or_dynamic,
     files_and_overrides,
 )
 from netspec.cli.output import print_json
@@ -51,7 +52,7 @@ def check(
     export: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="Report what an export to this format would lose.")
     ] = None,
-    batch_size: BatchOrOpen = "symbolic",
+    batch_size: BatchOrDynamic = DYNAMIC,
     opset: Opset = None,
     form: Form = "inference",
     as_json: Json = False,
@@ -78,7 +79,7 @@ def check(
     files, overrides = files_and_overrides(specs)
     if not files:
         raise InputError("no file to check", expected="`netspec check SPEC`, with changes after it")
-    batch = batch_or_open(batch_size)
+    batch = batch_or_dynamic(batch_size)
     problems: list[Finding] = []
     warnings: list[Finding] = []
     warning_list = problems if strict else warnings  # `--strict` reports warnings as problems

@@ -9,12 +9,13 @@ import typer
 
 from netspec.cli.app import CommandApp
 from netspec.cli.options import (
-    BatchOrOpen,
+    DYNAMIC,
+    BatchOrDynamic,
     Json,
     Opset,
     Shapes,
     Values,
-    batch_or_open,
+    batch_or_dynamic,
     shapes_of,
     values_of,
     writable,
@@ -38,7 +39,7 @@ def convert(
     ] = None,
     shapes: Shapes = None,
     values: Values = None,
-    batch_size: BatchOrOpen = "symbolic",
+    batch_size: BatchOrDynamic = DYNAMIC,
     opset: Opset = None,
     as_json: Json = False,
 ) -> None:
@@ -50,7 +51,7 @@ def convert(
     Formats by suffix: .onnx; .keras and .weights.h5 (Keras); .prototxt, .caffemodel and .caffemodel.h5 (Caffe);
     .safetensors; .npz (NumPy); .h5 (netspec's own).
     """
-    batch, given_shapes, given_values = batch_or_open(batch_size), shapes_of(shapes), values_of(values)
+    batch, given_shapes, given_values = batch_or_dynamic(batch_size), shapes_of(shapes), values_of(values)
     path = writable(Path(target), "B")
     from netspec.cli.export import print_export
     from netspec.tools.exporting.export import convert as convert_model

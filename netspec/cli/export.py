@@ -11,14 +11,15 @@ import typer
 
 from netspec.cli.app import CommandApp
 from netspec.cli.options import (
-    BatchOrOpen,
+    DYNAMIC,
+    BatchOrDynamic,
     Form,
     Json,
     Opset,
     Overrides,
     SpecOrRun,
     Weights,
-    batch_or_open,
+    batch_or_dynamic,
     find_weights,
     writable,
 )
@@ -46,7 +47,7 @@ def export(
     *,
     weights: Weights = None,
     output_file: Annotated[str, typer.Option("--output", metavar="PATH", help="Write this file or folder.")],
-    batch_size: BatchOrOpen = "symbolic",
+    batch_size: BatchOrDynamic = DYNAMIC,
     opset: Opset = None,
     form: Form = "inference",
     inputs: Annotated[
@@ -71,7 +72,7 @@ def export(
 
     Runs the model, or reads it back, and compares it with the net on random inputs, and on the arrays in --inputs,
     which have the names of the net's inputs. Does not write a model whose results differ by more than --tolerance,
-    relative to an output's largest magnitude. A symbolic batch size accepts any number of samples.
+    relative to an output's largest magnitude. With a dynamic batch size, an ONNX model accepts any number of samples.
 
     By default, the ONNX model of a run contains the preprocessing if ONNX can express every step: it takes raw samples,
     such as images of any size or columns of a table, and returns probabilities, values or boxes. It is compared with
@@ -82,7 +83,7 @@ def export(
     With --form training, the ONNX model has training behavior: Dropout is active, BatchNormalization uses the mean and
     variance of the batch, and losses and new moving averages are outputs.
     """
-    batch, target = batch_or_open(batch_size), Path(output_file)
+    batch, target = batch_or_dynamic(batch_size), Path(output_file)
     from netspec.exchange.files import is_folder_path
     from netspec.tools.exporting.export import export as export_net
 

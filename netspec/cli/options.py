@@ -79,9 +79,13 @@ WorkersPerHost: TypeAlias = Annotated[
 ]
 """Default 1 in every command: messages then leave a host."""
 
-BatchOrOpen: TypeAlias = Annotated[str, typer.Option("--batch-size", metavar="N|symbolic", help="Use this batch size.")]
+DYNAMIC = "dynamic"
+"""Value of --batch-size for a model that accepts any number of samples."""
+BatchOrDynamic: TypeAlias = Annotated[
+    str, typer.Option("--batch-size", metavar=f"N|{DYNAMIC}", help="Fix the batch size.")
+]
 Opset: TypeAlias = Annotated[
-    int | None, typer.Option("--opset", metavar="N", help="Use this opset [default: the newest].")
+    int | None, typer.Option("--opset", metavar="N", help="Use this ONNX opset [default: the newest].")
 ]
 
 Form: TypeAlias = Annotated[str, typer.Option("--form", metavar="inference|training", help="Export this form.")]
@@ -119,13 +123,13 @@ def writable(path: Path, option: str, suffixes: str | Sequence[str] | None = Non
     return path
 
 
-def batch_or_open(text: str) -> int | None:
-    """The batch size of an exported model: None for `symbolic`. Raises `InputError` for what is neither."""
-    if text == "symbolic":
+def batch_or_dynamic(text: str) -> int | None:
+    """Parse the batch size of an exported model: None for a dynamic one. Raises `InputError` for anything else."""
+    if text in (DYNAMIC, "symbolic"):  # its name in release 0.2.0
         return None
     if not (text.isascii() and text.isdigit()):
         raise InputError(
-            "--batch-size is neither a number nor `symbolic`", expected="1, 2, … or `symbolic`", got=repr(text)
+            f"--batch-size is neither a number nor `{DYNAMIC}`", expected=f"1, 2, … or `{DYNAMIC}`", got=repr(text)
         )
     require_at_least(1, {"--batch-size": int(text)})
     return int(text)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from netspec.cli.options import batch_or_dynamic
 from netspec.exchange.formats.native.safetensors import write_safetensors
 from netspec.exchange.formats.pytorch.state_dicts import to_state_dict
 from netspec.schema.language.provenance import spec_sha256
@@ -31,7 +32,7 @@ def batch_axis(path: str):
     return onnx.load(path).graph.input[0].type.tensor_type.shape.dim[0]
 
 
-def test_the_batch_is_open_or_fixed(netspec, trained):
+def test_the_batch_is_dynamic_or_fixed(netspec, trained):
     result = netspec("export", "train.yaml", *WEIGHTS, "--output", "model.onnx")
     assert (result.status, result.err) == (0, "")
     assert "features [N, 3] → probabilities [N, 2]" in result.out
@@ -132,6 +133,10 @@ def test_the_training_form_names_trained_parameters(netspec, trained):
     }
     result = netspec(*words[:-1], "other")
     assert (result.status, "--form is unknown" in result.err) == (2, True)
+
+
+def test_a_dynamic_batch_size_also_has_its_name_of_release_0_2_0():
+    assert [batch_or_dynamic(text) for text in ("dynamic", "symbolic", "5")] == [None, None, 5]
 
 
 def test_an_invalid_opset_is_rejected(netspec, trained):
