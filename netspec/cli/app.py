@@ -128,15 +128,20 @@ class Plain(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, then options, each with its help."""
         arguments = self._arguments()
-        options = [option.get_help_record(ctx) for option in self.get_params(ctx) if option.param_type_name == "option"]
+        options = [_help_record(option, ctx) for option in self.get_params(ctx) if option.param_type_name == "option"]
         for title, rows in (("Arguments", arguments), ("Options", [row for row in options if row])):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
     def _arguments(self) -> list[tuple[str, str]]:
+        """Return the name and the help of each argument; one that takes two kinds of words has a line for each."""
         arguments: list[Any] = [param for param in self.params if param.param_type_name == "argument"]
-        return [(argument.metavar or argument.name.upper(), argument.help or "") for argument in arguments]
+        return [
+            row
+            for argument in arguments
+            for row in zip(argument.metavar.split(" "), argument.help.split("\n"), strict=True)
+        ]
 
 
 class CommandApp(typer.Typer):
@@ -157,6 +162,14 @@ class CommandApp(typer.Typer):
         `name`: required in a group of commands.
         """
         return self.command(name, cls=Plain, epilog=_epilog(examples))
+
+
+def _help_record(option: Any, ctx: Any) -> tuple[str, str] | None:
+    """Return the line of an option; of a flag also its metavar, which names words that may follow it."""
+    record: tuple[str, str] | None = option.get_help_record(ctx)
+    if record is None or not option.is_flag or not option.metavar:
+        return record
+    return f"{record[0]} {option.metavar}", record[1]
 
 
 def app_of(command: str) -> typer.Typer:

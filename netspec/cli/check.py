@@ -11,6 +11,8 @@ import typer
 from netspec.cli import DONE, WRONG_INPUT
 from netspec.cli.app import CommandApp
 from netspec.cli.options import (
+    CHANGES,
+    CHANGES_HELP,
     DYNAMIC,
     BatchOrDynamic,
     Device,
@@ -43,7 +45,9 @@ Finding: TypeAlias = tuple[str, Problem]
 def check(
     specs: Annotated[
         list[str],
-        typer.Argument(metavar="SPEC... [KEY=VALUE|~KEY]...", help="Check these files, each with these changes."),
+        typer.Argument(
+            metavar=f"MODEL... {CHANGES}", help=f"Check net or training files, runs or zoo models.\n{CHANGES_HELP}"
+        ),
     ],
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     run: Annotated[bool, typer.Option("--run", help="Also run training steps, and check `expect`.")] = False,
@@ -78,7 +82,7 @@ def check(
 
     files, overrides = files_and_overrides(specs)
     if not files:
-        raise InputError("no file to check", expected="`netspec check SPEC`, with changes after it")
+        raise InputError("no file to check", expected="`netspec check MODEL`, with changes after it")
     batch = batch_or_dynamic(batch_size)
     problems: list[Finding] = []
     warnings: list[Finding] = []

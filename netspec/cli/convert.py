@@ -30,9 +30,7 @@ app = CommandApp()
     "netspec convert model.onnx weights.h5 --shape data=3,224,224",
 )
 def convert(
-    source: Annotated[
-        str, typer.Argument(metavar="A", help="Read this model, run directory, or spec (with --weights).")
-    ],
+    source: Annotated[str, typer.Argument(metavar="A", help="Read a net, training or model file, run or zoo model.")],
     target: Annotated[str, typer.Argument(metavar="B", help="Write this file; see the formats above.")],
     weights: Annotated[
         str | None, typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead.")

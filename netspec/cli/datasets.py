@@ -9,9 +9,7 @@ import typer
 from netspec.cli.options import Json
 from netspec.cli.output import count, print_json, size, table
 
-Name: TypeAlias = Annotated[
-    str, typer.Argument(metavar="NAME", help="Select a dataset that `netspec data list` lists.")
-]
+Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a dataset of `netspec data list`.")]
 DataFolder: TypeAlias = Annotated[
     str | None,
     typer.Option("--path", metavar="DIR", help="Find or store files here [default: below NETSPEC_DATA]."),
@@ -58,9 +56,7 @@ def get(name: Name, path: DataFolder = None, as_json: Json = False) -> None:
 
 
 def unpack(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Select mnist, or a dataset that `netspec data list` lists.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Select mnist, or a dataset of `netspec data list`.")],
     folder: Annotated[str, typer.Argument(metavar="DIR", help="Create this folder; it must be new or empty.")],
     path: DataFolder = None,
 ) -> None:

@@ -32,7 +32,9 @@ STEPS = 8
     "netspec diff train.yaml other/train.yaml --exit-code",
 )
 def diff(
-    before: Annotated[str, typer.Argument(metavar="A", help="Read this spec, run directory, model or weights file.")],
+    before: Annotated[
+        str, typer.Argument(metavar="A", help="Read a net, training, model or weights file, run or zoo model.")
+    ],
     after: Annotated[str, typer.Argument(metavar="B", help="Compare A with this one.")],
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with status 1 if anything differs.")] = False,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed the random inputs.")] = 0,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Device, Json, ModelFile, Overrides, Threads, writable
+from netspec.cli.options import AnyModel, Device, Json, Overrides, Threads, writable
 from netspec.cli.output import print_json
 
 app = CommandApp()
@@ -20,7 +20,7 @@ app = CommandApp()
     "netspec draw runs/lenet_mnist --parameters --time --expand --output net.png",
 )
 def draw(
-    spec: ModelFile,
+    spec: AnyModel,
     overrides: Overrides = None,
     *,
     output: Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Device, Json, Threads, TrainingOrRun, Weights, find_weights, writable
+from netspec.cli.options import Device, Json, Threads, TrainingModel, Weights, find_weights, writable
 from netspec.cli.output import count, print_json, table
 from netspec.errors import InputError, format_digits
 
@@ -33,7 +33,7 @@ MAX_PARTS = 50
     "netspec explain runs/adult",
 )
 def explain(
-    spec: TrainingOrRun,
+    spec: TrainingModel,
     *,
     weights: Weights = None,
     input_file: Annotated[

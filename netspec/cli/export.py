@@ -15,9 +15,9 @@ from netspec.cli.options import (
     BatchOrDynamic,
     Form,
     Json,
+    NetModel,
     Opset,
     Overrides,
-    SpecOrRun,
     Weights,
     batch_or_dynamic,
     find_weights,
@@ -42,7 +42,7 @@ app = CommandApp()
     "netspec export net.yaml --weights weights.h5 --output model.onnx --form training",
 )
 def export(
-    spec: SpecOrRun,
+    spec: NetModel,
     overrides: Overrides = None,
     *,
     weights: Weights = None,

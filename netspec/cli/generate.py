@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Device, Json, Threads, TrainingOrRun, Weights, find_weights
+from netspec.cli.options import Device, Json, Threads, TrainingModel, Weights, find_weights
 from netspec.cli.output import print_json
 from netspec.errors import InputError
 
@@ -23,7 +23,7 @@ app = CommandApp()
     "cat prompt.txt | netspec generate char_lstm --prompt - --json",
 )
 def generate(
-    spec: TrainingOrRun,
+    spec: TrainingModel,
     *,
     prompt: Annotated[
         str, typer.Option("--prompt", metavar="TEXT", help="Continue or rewrite this text, or - (stdin).")

@@ -8,7 +8,7 @@ import typer
 
 from netspec.cli import DONE, FAILED
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Json, Overrides, Spec, Threads
+from netspec.cli.options import Json, NetModel, Overrides, Threads
 from netspec.cli.output import print_json, table
 from netspec.errors import counted
 
@@ -21,7 +21,7 @@ app = CommandApp()
     "netspec gradcheck train.yaml --weights runs/lenet/best.h5 --json",
 )
 def gradcheck(
-    spec: Spec,
+    spec: NetModel,
     overrides: Overrides = None,
     weights: Annotated[
         str | None, typer.Option(metavar="FILE", help="Check at these weights, not at initial ones.")

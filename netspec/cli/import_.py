@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = CommandApp()
 Renames: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--map", metavar="OLD=NEW", help="Rename arrays of FILE to those of --net; repeatable."),
+    typer.Option("--map", metavar="OLD=NEW", help="Rename arrays of MODEL to those of NET; repeatable."),
 ]
 Stages: TypeAlias = Annotated[
     list[str] | None, typer.Option("--stage", metavar="NAME", help="Include Caffe layers of this stage; repeatable.")
@@ -40,11 +40,11 @@ DropHead: TypeAlias = Annotated[
 )
 def import_file(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Read this model, weights, checkpoint, net file or run directory.")
+        str, typer.Argument(metavar="MODEL", help="Read a net, training, model or weights file, run or zoo model.")
     ],
     output: Annotated[str, typer.Option("--output", metavar="DIR", help="Create this folder.")],
     net: Annotated[
-        str | None, typer.Option("--net", metavar="SPEC", help="Load the weights of FILE into this net.")
+        str | None, typer.Option("--net", metavar="NET", help="Load the weights in MODEL into this net.")
     ] = None,
     weights: Annotated[
         str | None, typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead.")
@@ -99,7 +99,7 @@ def _print(result: ImportResult) -> None:
         print(f"note: {note}")
     print(f"{result.folder}: {count(result.layers)} layers, {count(result.parameters)} parameters")
     if result.weights is None:
-        print("the net has no weights: FILE has none, and --weights is not given")
+        print("the net has no weights: the model has none, and --weights is not given")
     print(f"\nnext:\n  {command('plan', result.net)}")
     if result.weights is not None:
         model = result.folder / "model.onnx"

@@ -34,7 +34,7 @@ def init(
         str | None, typer.Option(metavar="DIR", help="Write to this folder [default: the data's folder].")
     ] = None,
     trunk: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Build on this run, model file or model of the zoo.")
+        str | None, typer.Option(metavar="MODEL", help="Build on this model file, run or zoo model.")
     ] = None,
     search: Annotated[bool, typer.Option("--search", help="Write values for `netspec search` to try.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite net.yaml and train.yaml.")] = False,

@@ -14,28 +14,25 @@ from netspec.errors import InputError, Problem, did_you_mean, kind_of_path, list
 from netspec.schema.bundled import model_path
 from netspec.tools.bounds import require_at_least
 
-Spec: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="Read this net file or training file.", callback=model_path)
-]
 Training: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="Read this training file.", callback=model_path)
+    str, typer.Argument(metavar="SPEC", help="Read a training file, run or zoo model.", callback=model_path)
 ]
-SpecOrRun: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="Read this net file, training file or run directory.", callback=model_path)
+"""What a run trains; a net file alone is refused."""
+TrainingModel: TypeAlias = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Read a training file, run or zoo model.", callback=model_path)
 ]
-ModelFile: TypeAlias = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Read this spec, run directory or model file.", callback=model_path)
+NetModel: TypeAlias = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Read a net or training file, run or zoo model.", callback=model_path)
 ]
-TrainingOrRun: TypeAlias = Annotated[
-    str, typer.Argument(metavar="SPEC", help="Read this training file or run directory.", callback=model_path)
+AnyModel: TypeAlias = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="Read a net, training or model file, run or zoo model.", callback=model_path),
 ]
 Weights: TypeAlias = Annotated[
     str | None, typer.Option("--weights", metavar="FILE", help="Load this file [default: the run's best].")
 ]
-Overrides: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE|~KEY]...", help="Set a key (solver.learning_rate=0.1) or remove it."),
-]
+CHANGES, CHANGES_HELP = "[KEY=VALUE|~KEY]...", "Set a key (solver.learning_rate=0.1) or remove it."
+Overrides: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar=CHANGES, help=CHANGES_HELP)]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Device: TypeAlias = Annotated[
     str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Autotune, Json, Overrides, Spec, WorkersPerHost
+from netspec.cli.options import Autotune, Json, NetModel, Overrides, WorkersPerHost
 from netspec.cli.output import STATES, count, print_json, scaled, size, table
 from netspec.errors import counted, listing
 
@@ -32,7 +32,7 @@ app = CommandApp()
     "netspec plan train.yaml --device h200 train.precision=bfloat16",
 )
 def plan(
-    spec: Spec,
+    spec: NetModel,
     overrides: Overrides = None,
     batch_size: Annotated[
         int | None, typer.Option(metavar="N", help="Use N samples per batch [default: the file's, else 1].")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import CommandApp
-from netspec.cli.options import CHART_SUFFIXES, Json, files_and_overrides, writable
+from netspec.cli.options import CHANGES, CHANGES_HELP, CHART_SUFFIXES, Json, files_and_overrides, writable
 from netspec.cli.output import print_json
 from netspec.errors import InputError, did_you_mean
 
@@ -27,7 +27,10 @@ MAX_WIDTH = 100
 )
 def plot(
     words: Annotated[
-        list[str], typer.Argument(metavar="SPEC|RUN…", help="Read this training file or these run directories.")
+        list[str],
+        typer.Argument(
+            metavar=f"RUN...|SPEC {CHANGES}", help=f"Draw runs, or with --schedule a training file.\n{CHANGES_HELP}"
+        ),
     ],
     schedule: Annotated[bool, typer.Option("--schedule", help="Draw learning rates and momenta.")] = False,
     x: Annotated[str, typer.Option("--x", metavar="AXIS", help="Draw over step, epoch or time.")] = "step",

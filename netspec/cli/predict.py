@@ -14,9 +14,9 @@ import typer
 from netspec.cli import DONE, FAILED
 from netspec.cli.app import CommandApp
 from netspec.cli.options import (
+    AnyModel,
     Autotune,
     Device,
-    ModelFile,
     Overrides,
     Threads,
     Weights,
@@ -52,7 +52,7 @@ MAX_LENGTH = 80
     "netspec predict model.onnx --input images.npz --output logits.npz",
 )
 def predict(
-    spec: ModelFile,
+    spec: AnyModel,
     overrides: Overrides = None,
     *,
     weights: Weights = None,

@@ -9,7 +9,7 @@ import typer
 
 from netspec.cli import DONE
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, writable
+from netspec.cli.options import Device, Json, Overrides, Threads, Training, writable
 from netspec.cli.output import count, print_json, table
 from netspec.cli.workers import start, to_start
 from netspec.distributed import world
@@ -35,7 +35,7 @@ app = CommandApp()
     "netspec profile train.yaml --workers 2",
 )
 def profile(
-    spec: TrainingOrRun,
+    spec: Training,
     overrides: Overrides = None,
     *,
     steps: Annotated[int, typer.Option(metavar="N", help="Record N steps.")] = 10,

@@ -21,7 +21,7 @@ app = CommandApp()
     "netspec report runs/lenet_mnist-search",
 )
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Read this run directory or search.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Read this run directory, or that of a search.")],
     *,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write this file [default: report.html in RUN].")

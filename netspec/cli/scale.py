@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Device, Json, Overrides, Spec, Threads, WorkersPerHost, writable
+from netspec.cli.options import Device, Json, NetModel, Overrides, Threads, WorkersPerHost, writable
 from netspec.cli.output import count, print_json, size, table
 from netspec.errors import InputError
 
@@ -50,7 +50,7 @@ EXPECTED_WORKERS = "a number, 8..4096 or 1,2,4"
     "netspec scale net.yaml --step-time 120ms --batch-size 8192 --network alpha=5us,beta=0.2ns",
 )
 def scale(
-    spec: Spec,
+    spec: NetModel,
     overrides: Overrides = None,
     workers: WorkerCounts = None,
     network: Annotated[str, typer.Option(metavar="NAME", help="Connect hosts by this network.")] = "ib-hdr",

@@ -36,7 +36,7 @@ SHOWN = 10
 )
 def search(
     spec: Annotated[
-        str, typer.Argument(metavar="SPEC", help="Read this training file, or data with --auto.", callback=model_path)
+        str, typer.Argument(metavar="SPEC", help="Read a training file or run; with --auto, data.", callback=model_path)
     ],
     overrides: Overrides = None,
     *,

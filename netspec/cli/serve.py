@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Autotune, Device, ModelFile, Overrides, Threads, Weights, find_weights
+from netspec.cli.options import AnyModel, Autotune, Device, Overrides, Threads, Weights, find_weights
 
 app = CommandApp()
 MEGABYTE = 2**20
@@ -20,7 +20,7 @@ MEGABYTE = 2**20
     "netspec serve model.onnx --host 0.0.0.0 --name classifier",
 )
 def serve(
-    spec: ModelFile,
+    spec: AnyModel,
     overrides: Overrides = None,
     *,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1",

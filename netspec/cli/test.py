@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Device, Json, Overrides, Threads, TrainingOrRun, Weights, find_weights
+from netspec.cli.options import Device, Json, Overrides, Threads, TrainingModel, Weights, find_weights
 from netspec.cli.output import count, print_json, table
 from netspec.errors import InputError, format_digits
 
@@ -27,7 +27,7 @@ app = CommandApp()
     "netspec test train.yaml --weights weights.h5 data.test.batch_size=500 --json",
 )
 def evaluate(
-    spec: TrainingOrRun,
+    spec: TrainingModel,
     overrides: Overrides = None,
     *,
     weights: Weights = None,

@@ -8,7 +8,7 @@ import typer
 
 from netspec.cli import DONE
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Autotune, Device, Json, Overrides, Spec, Threads
+from netspec.cli.options import Autotune, Device, Json, NetModel, Overrides, Threads
 from netspec.cli.output import count, print_json, scaled, size, table
 from netspec.cli.workers import start, to_start
 from netspec.distributed import world
@@ -30,7 +30,7 @@ app = CommandApp()
     "netspec time train.yaml --workers 2",
 )
 def time(
-    spec: Spec,
+    spec: NetModel,
     overrides: Overrides = None,
     batch_size: Annotated[
         int | None, typer.Option(metavar="N", help="Use N samples per batch [default: the file's, else 1].")

@@ -22,10 +22,8 @@ app = CommandApp(
     "netspec zoo copy lenet_mnist my_lenet",
 )
 
-Model: TypeAlias = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Select a model of `netspec zoo list`, or a folder with a copy.")
-]
-Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a model that `netspec zoo list` lists.")]
+Model: TypeAlias = Annotated[str, typer.Argument(metavar="MODEL", help="Select a zoo model, or a folder with a copy.")]
+Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a zoo model.")]
 
 
 @app.add_command("netspec zoo list", "netspec zoo list --json", name="list")
@@ -121,7 +119,9 @@ def copy(
 def verify(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[MODEL]", help="Check this model of the zoo, or this copy, only.", show_default=False),
+        typer.Argument(
+            metavar="[MODEL]", help="Check only this zoo model, or a folder with a copy.", show_default=False
+        ),
     ] = None,
     overrides: Overrides = None,
     as_json: Json = False,

@@ -18,6 +18,7 @@ from netspec.exchange.importing import import_weights
 from netspec.exchange.interface import CUT, Imported, ImportOptions, Target, check_import_options
 from netspec.exchange.match_weights import match_weights, renamed
 from netspec.exchange.truncation import truncated
+from netspec.schema.bundled import model_path
 from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.load import load_net
 from netspec.schema.yaml.reader import parse_yaml
@@ -94,7 +95,7 @@ def import_model(
     if phase not in ("", "train", "test"):
         raise InputError(f"there is no phase `{phase}`", expected="`--phase train` or `--phase test`")
     require_at_least(0, {"--drop-head": drop_head})
-    path, target = Path(source), Path(folder)
+    path, target = Path(model_path(str(source))), Path(folder)
     options = import_options(
         shapes=shapes, values=values, weights=Path(weights) if weights is not None else None, phase=phase, level=level,
         stages=tuple(stages), until=tuple(until), drop_head=drop_head,
@@ -122,7 +123,7 @@ def _read(source: Path, net: str | Path | None, names: Mapping[str, str | None],
     """Read a file; if a net is given, match the weights in the file with it."""
     if net is None:
         if names:
-            raise InputError("--map has no effect without --net", hint="name the net: `--net SPEC`")
+            raise InputError("--map has no effect without --net", hint="name the net: `--net NET`")
         if source.is_dir() or source.suffix in (".yaml", ".yml"):
             check_import_options(options, ("weights", *CUT), source, "a net of netspec")
             return truncated(_read_own(source, options.weights), options, str(source))
