@@ -21,7 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 SECTIONS = {
     "Train and use a net": {
-        "init": "Write a net and a training file for your data.",
+        "init": "Write a net file and a training file for your data.",
         "train": "Train a net as described in a training file.",
         "test": "Evaluate weights on the test data, or on another split.",
         "search": "Tune hyperparameters: try many values, keep the best.",
@@ -31,7 +31,7 @@ SECTIONS = {
         "explain": "Explain what the predictions of a net depend on.",
     },
     "Convert models": {
-        "export": "Write a net with its weights as ONNX, Keras or Caffe.",
+        "export": "Export a model as ONNX, Keras, Caffe, safetensors or npz.",
         "import": "Import a model from ONNX, Keras, Caffe or PyTorch.",
         "convert": "Convert a model to another format, and compare both.",
     },
@@ -53,7 +53,7 @@ SECTIONS = {
     },
     "Several workers, interrupted runs": {
         "scale": "Predict the step time and speedup of many workers.",
-        "verify-parallel": "Check that several workers give bit-identical weights.",
+        "verify-parallel": "Check that 1, 2, … N workers give bit-identical weights.",
         "verify-resume": "Check that a killed run resumes bit-identically.",
     },
     "Models, data, machine": {

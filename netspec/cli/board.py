@@ -14,7 +14,9 @@ app = CommandApp()
 
 @app.add_command("netspec board", "netspec board experiments --port 9000")
 def board(
-    folder: Annotated[str, typer.Argument(metavar="[DIR]", help="Show the runs in and below this folder.")] = "runs",
+    folder: Annotated[
+        str, typer.Argument(metavar="[DIR]", help="Show the runs in and below this folder [default: runs].")
+    ] = "runs",
     *,
     port: Annotated[int, typer.Option(metavar="N", help="Listen on port N; 0 takes a free one.")] = 8001,
 ) -> None:

@@ -14,11 +14,8 @@ from netspec.cli.options import (
     CHANGES,
     CHANGES_HELP,
     DYNAMIC,
-    BatchOrDynamic,
     Device,
-    Form,
     Json,
-    Opset,
     batch_or_dynamic,
     files_and_overrides,
 )
@@ -56,24 +53,27 @@ def check(
     export: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="Report what an export to this format would lose.")
     ] = None,
-    batch_size: BatchOrDynamic = DYNAMIC,
-    opset: Opset = None,
-    form: Form = "inference",
+    batch_size: Annotated[str, typer.Option(metavar=f"N|{DYNAMIC}", help="Set the export's batch size.")] = DYNAMIC,
+    opset: Annotated[
+        int | None, typer.Option(metavar="N", help="Set the export's opset [default: the newest].")
+    ] = None,
+    form: Annotated[str, typer.Option(metavar="inference|training", help="Set the export's form.")] = "inference",
     as_json: Json = False,
 ) -> int:
     """Find errors in net and training files.
 
-    Checks fields, names, the shapes of all layers, the solver, and the shapes and sizes under `expect`; that the data
-    exists, and that its headers and first samples fit the net. Lists all errors with their lines, then warnings about
-    probable mistakes: probabilities for a loss of logits, pixels without scaling, unused layers, and others.
+    Checks fields, names, the shapes of all layers, the solver, and the shapes and sizes under `expect`. Also checks
+    that the data exists, and that its headers and first samples fit the net. Lists all errors with their lines, then
+    warnings about probable mistakes: a loss that expects logits but gets probabilities, pixels without scaling, unused
+    layers, and others.
 
     With --run, also runs a training step, compares its loss and gradients with the reference kernels and its loss with
     that of an untrained net, and reports parameters without a gradient, and the time and memory of a step. Then runs
     the steps that `expect` describes.
 
-    With --export, also lists layers that the format does not support. Notes about parts
-    that an export leaves out, such as losses, go to stderr.
-    Formats: onnx, keras, keras_weights, caffe, caffemodel, caffemodel.h5, npz, safetensors, netspec.
+    With --export, also lists layers that the format does not support. Notes about parts that an export leaves out, such
+    as losses, go to stderr. Formats: onnx, keras, keras_weights (.weights.h5), caffe (.prototxt), caffemodel,
+    caffemodel.h5, safetensors, npz, netspec (.h5).
 
     With --json, prints a list of objects with severity (error or warning), file, line, column, path, message, expected,
     got and hint; it is empty if nothing is wrong.

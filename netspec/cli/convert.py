@@ -33,7 +33,7 @@ def convert(
     source: Annotated[str, typer.Argument(metavar="A", help="Read a net, training or model file, run or zoo model.")],
     target: Annotated[str, typer.Argument(metavar="B", help="Write this file; see the formats above.")],
     weights: Annotated[
-        str | None, typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead.")
+        str | None, typer.Option("--weights", metavar="FILE", help="Load these weights [default: those of A].")
     ] = None,
     shapes: Shapes = None,
     values: Values = None,
@@ -43,8 +43,8 @@ def convert(
 ) -> None:
     """Convert a model to another format, and compare both.
 
-    Imports A like `netspec import` and exports B like `netspec export`. Lists everything that the import or the
-    export does not support, and writes B only if it computes the same results as A.
+    Reads A like `netspec import` and writes B like `netspec export`. Lists everything that the import or the export
+    does not support, and writes B only if it computes the same results as A.
 
     Formats by suffix: .onnx; .keras and .weights.h5 (Keras); .prototxt, .caffemodel and .caffemodel.h5 (Caffe);
     .safetensors; .npz (NumPy); .h5 (netspec's own).

@@ -44,10 +44,10 @@ def diff(
 ) -> int:
     """Compare two nets: layers, settings, weights and results.
 
-    Layers are compared by meaning: with defaults filled in and blocks expanded; a layer that was only renamed is the
-    same. For weights, shows how many could be loaded from one into the other, and how far they differ. If both have
-    weights and the same inputs, compares their outputs on random samples. For two runs, compares losses and metrics: at
-    the end, at their best, and at the same steps. A weights file without a net takes the net of the other side.
+    Layers are compared with defaults filled in and blocks expanded; a renamed layer counts as the same. For weights,
+    shows how many could be loaded from one into the other, and how far they differ. If both have weights and the same
+    inputs, compares their outputs on random samples. For two runs, compares losses and metrics: at the end, at their
+    best, and at the same steps. A weights file without a net takes the net of the other side.
     """
     sizes, constants = shapes_of(shapes), values_of(values)
     from netspec.tools.comparing.diff import diff as compare

@@ -36,8 +36,8 @@ def draw(
 ) -> None:
     """Draw the layers of a net, with each block as one box.
 
-    A block, or a repetition of layers, is one box with its number of repetitions: the layers whose names begin with the
-    same part before a slash. Without --output, prints a Mermaid code block, which GitHub renders.
+    Layers whose names share the part before a slash (a block or a repetition) are one box, with the number of
+    repetitions. Without --output, prints a Mermaid code block, which GitHub renders.
     """
     from netspec.tools.drawing.draw import draw as draw_net
     from netspec.tools.drawing.draw import mermaid

@@ -64,21 +64,22 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a net with its weights as ONNX, Keras or Caffe.
+    """Export a model as ONNX, Keras, Caffe, safetensors or npz.
 
     Formats by suffix: .onnx; .keras and .weights.h5 (Keras); .prototxt, .caffemodel and .caffemodel.h5 (Caffe);
     .safetensors; .npz (NumPy); .h5 (netspec's own). A folder gets model.onnx, a description of the model (README.md),
     and a script that runs it in ONNX Runtime (run.py).
 
-    Runs the model, or reads it back, and compares it with the net on random inputs, and on the arrays in --inputs,
-    which have the names of the net's inputs. Does not write a model whose results differ by more than --tolerance,
-    relative to an output's largest magnitude. With a dynamic batch size, an ONNX model accepts any number of samples.
+    Runs the exported model, or imports it again, and compares its results with those of the net on random inputs, and
+    on the arrays in --inputs, which have the names of the net's inputs. Does not write a model whose results differ by
+    more than --tolerance, relative to an output's largest magnitude. With a dynamic batch size, an ONNX model accepts
+    any number of samples.
 
     By default, the ONNX model of a run contains the preprocessing if ONNX can express every step: it takes raw samples,
     such as images of any size or columns of a table, and returns probabilities, values or boxes. It is compared with
-    `netspec predict` on samples of the test data. With --with-preprocessing, and in a folder, it contains as many steps
-    as possible, and the others are listed. Other formats, and models written with --without-preprocessing, take
-    transformed inputs: the transforms are listed, and recorded if the format allows it.
+    `netspec predict` on samples of the test data. In a folder, or with --with-preprocessing, it contains as many steps
+    as possible, and the others are listed. Other formats, and models that are written with --without-preprocessing,
+    take transformed inputs: the transforms are listed, and recorded if the format allows it.
 
     With --form training, the ONNX model has training behavior: Dropout is active, BatchNormalization uses the mean and
     variance of the batch, and losses and new moving averages are outputs.

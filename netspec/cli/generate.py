@@ -36,7 +36,7 @@ def generate(
         int | None, typer.Option(metavar="K", help="Draw from the K likeliest tokens [default: all].")
     ] = None,
     top_p: Annotated[
-        float | None, typer.Option(metavar="P", help="Draw from the likeliest tokens, P in total.")
+        float | None, typer.Option(metavar="P", help="Draw from the likeliest tokens with total probability P.")
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Draw with this seed [default: 1].")] = None,
     beams: Annotated[

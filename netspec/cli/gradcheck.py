@@ -24,11 +24,11 @@ def gradcheck(
     spec: NetModel,
     overrides: Overrides = None,
     weights: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Check at these weights, not at initial ones.")
+        str | None, typer.Option(metavar="FILE", help="Load these weights [default: initial ones].")
     ] = None,
-    batch_size: Annotated[int, typer.Option(metavar="N", help="Use this many samples.")] = 4,
-    elements: Annotated[int, typer.Option(metavar="N", help="Check this many elements of each tensor.")] = 4,
-    tolerance: Annotated[float, typer.Option(metavar="ERROR", help="Accept this relative error.")] = 1e-4,
+    batch_size: Annotated[int, typer.Option(metavar="N", help="Use N samples.")] = 4,
+    elements: Annotated[int, typer.Option(metavar="N", help="Check N elements of each tensor.")] = 4,
+    tolerance: Annotated[float, typer.Option(metavar="X", help="Accept relative errors of X.")] = 1e-4,
     threads: Threads = None,
     as_json: Json = False,
 ) -> int:

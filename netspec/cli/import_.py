@@ -47,7 +47,7 @@ def import_file(
         str | None, typer.Option("--net", metavar="NET", help="Load the weights in MODEL into this net.")
     ] = None,
     weights: Annotated[
-        str | None, typer.Option("--weights", metavar="FILE", help="Read the weights from this file instead.")
+        str | None, typer.Option("--weights", metavar="FILE", help="Load these weights [default: those of MODEL].")
     ] = None,
     names: Renames = None,
     shapes: Shapes = None,
@@ -69,8 +69,8 @@ def import_file(
     Writes net.yaml and weights.h5, and train.yaml if the file describes the training too. The content of the file
     determines the format. If parts of it have no counterpart in netspec, they are all listed and nothing is written.
 
-    A file that contains only weights needs --net. In --map, * matches any characters. --fold-batch-norm makes an
-    inference-only net.
+    A file that contains only weights needs --net, a net or training file. In --map, * matches any characters.
+    --fold-batch-norm makes an inference-only net.
 
     --until and --drop-head keep a part of the net, to fine-tune it or to compute features. The remaining layers keep
     their weights. Losses and metrics that depend on dropped layers are dropped too.

@@ -36,23 +36,22 @@ def init(
     trunk: Annotated[
         str | None, typer.Option(metavar="MODEL", help="Build on this model file, run or zoo model.")
     ] = None,
-    search: Annotated[bool, typer.Option("--search", help="Write values for `netspec search` to try.")] = False,
+    search: Annotated[bool, typer.Option("--search", help="Add a block `search` to train.yaml.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite net.yaml and train.yaml.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a net and a training file for your data.
+    """Write a net file and a training file for your data.
 
     Looks at a sample of the data: classes, image sizes, column types, missing values, duplicates and unreadable files.
     Chooses a task, a small net for it, held-out validation and test data, a metric and early stopping. Comments in the
-    files state the reason for each choice. For a .txt file, or a folder of them without class folders, it writes a
-    language model.
+    files state the reason for each choice.
 
     --task is classification or regression of a table's column, text (texts in a table or a folder), forecast (the next
-    rows of a table) or language_model (running text).
+    rows of a table) or language_model (running text: a .txt file, or a folder of them without class folders).
 
     With --trunk, the net consists of a trained model without its last layer, followed by a new last layer for the
-    classes of your images. The weights of the trained model are not trained. `netspec import MODEL --output trunk
-    --drop-head 1` writes a trunk.
+    classes of your images. The weights of the trained model stay frozen. To drop more layers, give --trunk the folder
+    that `netspec import MODEL --output DIR --drop-head 2` writes.
     """
     from netspec.tools.init import init as write_files
 

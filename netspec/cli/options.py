@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -48,12 +48,13 @@ def _use_threads(count: int | None) -> int | None:
     return count
 
 
-Threads: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--threads", metavar="N", callback=_use_threads, help="Use N threads [default: OMP_NUM_THREADS, else all]."
-    ),
-]
+def threads_option(otherwise: str) -> Any:
+    """Return the option --threads, whose default is OMP_NUM_THREADS, or `otherwise` if it is not set."""
+    text = f"Use N threads [default: OMP_NUM_THREADS, else {otherwise}]."
+    return typer.Option("--threads", metavar="N", callback=_use_threads, help=text)
+
+
+Threads: TypeAlias = Annotated[int | None, threads_option("all")]
 
 
 def _level(level: str | None) -> str | None:

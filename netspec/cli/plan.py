@@ -56,7 +56,7 @@ def plan(
 ) -> None:
     """Show layers, shapes, parameters, FLOPs and memory.
 
-    Everything is for one batch. FLOPs count a multiplication and an addition as two; those of layers are for the
+    All figures are for one batch. FLOPs count a multiplication and an addition as two; those of layers are for the
     forward pass. Memory is what the compiled programs will allocate. This command allocates nothing and reads no data.
 
     --device accepts t4, a100, l40s, rtx4090, h100, h200 and b200. The plan then shows whether the net fits into the

@@ -61,7 +61,7 @@ def predict(
     ],
     output_file: Annotated[
         str | None,
-        typer.Option("--output", metavar="PATH", help="Write .csv, .jsonl, .parquet, .npz, .json, or images."),
+        typer.Option("--output", metavar="PATH", help="Write .csv, .jsonl, .json, .parquet, .npz, or images."),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", help="Name the N most probable classes.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Add the input table's columns to the output.")] = False,
@@ -75,10 +75,10 @@ def predict(
 ) -> int:
     """Predict classes, values, texts, masks or boxes for files.
 
-    Without --output, prints a table. Images, audio, texts and tables are preprocessed as in the run directory or
-    training file. An .npz file as input contains an array of samples for each input of the net, which is not
-    transformed. An .npz file as output contains the raw outputs of the net. If some of the images, audio files or texts
-    cannot be read, the others are predicted, and the exit status is 1.
+    Without --output, prints a table. Images, audio, texts and tables are preprocessed as in training. An .npz file as
+    input contains an array of samples for each input of the net, which is not preprocessed. An .npz file as output
+    contains the raw outputs of the net. An --output without suffix is a folder for masks and images with boxes. If some
+    of the images, audio files or texts cannot be read, the others are predicted, and the exit status is 1.
     """
     require_at_least(1, {"--batch-size": batch_size, "--top": top})
     from netspec.exchange.files import is_folder_path

@@ -39,7 +39,7 @@ def profile(
     overrides: Overrides = None,
     *,
     steps: Annotated[int, typer.Option(metavar="N", help="Record N steps.")] = 10,
-    warmup: Annotated[int, typer.Option(metavar="N", help="Train N steps before that.")] = 5,
+    warmup: Annotated[int, typer.Option(metavar="N", help="Train N steps before recording.")] = 5,
     output: Annotated[Path, typer.Option(metavar="FILE", help="Write this .json or .json.gz file.")] = Path(
         "trace.json"
     ),
@@ -52,10 +52,10 @@ def profile(
 ) -> int:
     """Trace training steps: operations, data, communication.
 
-    Trains some steps from the initial weights, then evaluates at most as many batches. Writes a trace for
+    Trains a few steps from the initial weights, then evaluates on at most that many batches. Writes a trace for
     https://ui.perfetto.dev and chrome://tracing: each operation with its layer, kernel, shapes, FLOP and bytes, the
-    reads and transforms of each thread, and the messages of each worker. Prints where the steps spend their time.
-    Callbacks and checkpoints are left out. On a GPU, kernels are started one by one, not as a CUDA graph.
+    reads and transforms of each thread, and the messages of each worker. Prints where the steps spend their time. Runs
+    no callbacks, and writes no checkpoints. On a GPU, kernels are started one by one, not as a CUDA graph.
     """
     require_at_least(1, {"--steps": steps})
     require_at_least(0, {"--warmup": warmup})

@@ -8,7 +8,7 @@ import typer
 
 from netspec.cli import DONE, FAILED
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Json, Threads
+from netspec.cli.options import Json, threads_option
 from netspec.cli.output import count, print_json
 from netspec.errors import counted
 
@@ -24,17 +24,17 @@ def replay(
         str, typer.Argument(metavar="CAPSULE", help="Repeat the step in this file from a run directory.")
     ],
     device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Compute on this device [default: that of the run].")
+        str | None, typer.Option(metavar="NAME", help="Use one of `netspec devices` [default: the run's].")
     ] = None,
-    threads: Threads = None,
+    threads: Annotated[int | None, threads_option("the run's")] = None,
     as_json: Json = False,
 ) -> int:
     """Repeat a failed training step, and find its cause.
 
     A run whose loss or gradient becomes NaN or infinite writes a capsule to its run directory: a file with the spec,
     the batch, all weights before the step, the random number key, and the environment. This command repeats the step
-    with the device and the number of threads of the run, says whether all results are bit-identical to those that the
-    run computed for the capsule, and names the first operation whose result is not finite, with the ranges of its
+    with the device and the number of threads of the run, reports whether all results are bit-identical to those that
+    the run computed for the capsule, and names the first operation whose result is not finite, with the ranges of its
     operands.
 
     The exit status is 1 if results differ although machine, versions, threads and device are those of the run, and the

@@ -40,9 +40,9 @@ def runs(
 ) -> None:
     """List runs: state, results, and the settings that differ.
 
-    Each net has a table of its own. `last` and `best` are the monitored value of the last and of the best evaluation.
-    A run is running, finished, failed, stopped (on request or killed), or damaged. On a terminal, columns that do not
-    fit are left out. FIELD is a column such as `best`, a metric such as `test/accuracy`, or a setting such as
+    Each net has a table of its own. `last` and `best` are the monitored value of the last and of the best evaluation. A
+    run is running, finished, failed, stopped (on request or killed), or damaged. On a terminal, columns that do not fit
+    are named below the table. FIELD is a column such as `best`, a metric such as `test/accuracy`, or a setting such as
     `train.seed`; `best` puts the best run first. Reads only the beginning and the end of each log.
     """
     if as_csv and as_json:

@@ -40,11 +40,13 @@ def search(
     ],
     overrides: Overrides = None,
     *,
-    auto: Annotated[bool, typer.Option("--auto", help="Write files for the data SPEC, and search these.")] = False,
-    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="Predict this column, as `init` does.")] = None,
-    task: Annotated[str | None, typer.Option(metavar="NAME", help="Choose a task, as `init` does.")] = None,
+    auto: Annotated[bool, typer.Option("--auto", help="Write a net for data, and search its settings.")] = False,
+    target: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Predict this column (see `netspec init`).")
+    ] = None,
+    task: Annotated[str | None, typer.Option(metavar="NAME", help="Use this task (see `netspec init`).")] = None,
     output: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Write the files to this folder [default: the data's].")
+        str | None, typer.Option(metavar="DIR", help="Write files of --auto here [default: the data's folder].")
     ] = None,
     run_dir: Annotated[
         str | None, typer.Option(metavar="DIR", help="Write to this folder [default: a new runs/NAME-search].")
@@ -57,18 +59,18 @@ def search(
         typer.Option("--minutes", min=0, metavar="M", help="End after M minutes [default with --auto: 10]."),
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Run N trials at the same time.")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a search, and trials that it began.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a search and its unfinished trials.")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> int:
     """Tune hyperparameters: try many values, keep the best.
 
-    The block `search` of the training file names the fields and their values. Each trial is a run with its own run
-    directory below DIR. DIR/best.yaml is the training file with the values of the best trial.
+    The block `search` of the training file names the fields and the values to try. Each trial is a run, whose directory
+    is below that of the search. There, best.yaml is the training file with the values of the best trial.
 
     With --auto, SPEC is a folder or table that `netspec init` accepts. The command writes net.yaml and train.yaml for
-    it, with a block `search` for depth, width, blocks, augmentation and learning rate. The first trial is the net that
-    `netspec init` would write.
+    it, with a block `search` for depth, width, blocks, augmentation and learning rate, and searches these. The first
+    trial is the net that `netspec init` would write.
     """
     from netspec.tools.search import search as search_values
     from netspec.tools.search.auto import auto_search

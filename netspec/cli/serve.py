@@ -25,11 +25,13 @@ def serve(
     *,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", help="Listen on port N; 0 takes a free one.")] = 8000,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name the model [default: its folder].")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name the model [default: its folder, else its net].")
+    ] = None,
     max_batch: Annotated[int, typer.Option(metavar="N", help="Compute up to N samples at a time.")] = 32,
     max_delay: Annotated[float, typer.Option(metavar="MS", help="Wait up to MS ms to fill a batch.")] = 2.0,
-    max_size: Annotated[float, typer.Option(metavar="MB", help="Refuse larger requests.")] = 16.0,
-    max_requests: Annotated[int, typer.Option(metavar="N", help="Refuse more than N at a time.")] = 256,
+    max_size: Annotated[float, typer.Option(metavar="MB", help="Reject requests larger than this.")] = 16.0,
+    max_requests: Annotated[int, typer.Option(metavar="N", help="Reject requests beyond N at a time.")] = 256,
     timeout: Annotated[float, typer.Option(metavar="S", help="Cancel a request after S seconds.")] = 30.0,
     max_tokens: Annotated[int, typer.Option(metavar="N", help="Limit prompt plus answer to N tokens.")] = 4096,
     weights: Weights = None,
@@ -40,8 +42,8 @@ def serve(
     """Answer requests to a trained net over HTTP.
 
     POST an image, a JSON row, a text or a prompt to /predict, or tensors to /v2/models/NAME/infer (Open Inference
-    Protocol). The page at / has a form for browsers, /metrics is for Prometheus. Ctrl-C or SIGTERM finishes open
-    requests, and stops.
+    Protocol). The page at / has a form for browsers, /metrics is for Prometheus. Needs the extra `serve`. Ctrl-C or
+    SIGTERM stops the server after open requests are answered.
     """
     from pathlib import Path
 

@@ -33,11 +33,11 @@ def evaluate(
     weights: Weights = None,
     split: Annotated[
         str,
-        typer.Option("--split", metavar="NAME", help="Evaluate this part of `data`."),
+        typer.Option("--split", metavar="NAME", help="Evaluate this split of the data."),
     ] = "test",
     device: Device = "auto",
     threads: Threads = None,
-    report: Annotated[bool, typer.Option("--report", help="Add tables of classes or of errors.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Add tables: results per class, or errors.")] = False,
     output_folder: Annotated[
         str | None, typer.Option("--output", metavar="DIR", help="Write metrics.json, tables as CSV, matrices as PNG.")
     ] = None,
@@ -45,8 +45,8 @@ def evaluate(
 ) -> None:
     """Evaluate weights on the test data, or on another split.
 
-    Prints the loss and each metric; every sample counts exactly once. With --json, prints an object with samples, loss,
-    metrics, and `tables` for metrics with several values.
+    Prints the loss and each metric over all samples. With --json, prints an object with samples, loss, metrics, and
+    `tables` for metrics with several values.
     """
     if output_folder is not None and Path(output_folder).suffix and not Path(output_folder).is_dir():
         raise InputError("--output names a file", expected="a folder for metrics.json and others", got=output_folder)

@@ -37,10 +37,11 @@ def train(
     spec: Training,
     overrides: Overrides = None,
     run_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Write to this folder [default: the next free runs/NAME-N].")
+        str | None, typer.Option(metavar="DIR", help="Write to this folder [default: a new runs/NAME].")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a run, or start from a checkpoint (see above).")
+        bool,
+        typer.Option("--resume", metavar="[auto|FILE]", help="Continue a run, or start from a checkpoint."),
     ] = False,
     weights: Annotated[
         str | None, typer.Option(metavar="FILE", help="Load weights that match by name and shape.")
@@ -59,24 +60,26 @@ def train(
         Path | None,
         typer.Option(metavar="FILE", help="Write the chart of --find-lr as SVG or PNG.", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a JSON object in a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per event.")] = False,
 ) -> int:
     """Train a net as described in a training file.
 
-    Writes the resolved spec, logs, checkpoints and weights to the run directory, and nothing elsewhere. The first
+    Writes the resolved spec, logs, checkpoints and weights to the run directory, and nothing elsewhere. The default
+    directory has the `name` of the training file, or else of the net: runs/NAME, then runs/NAME-2, and so on. The first
     Ctrl-C finishes the step and saves a checkpoint, the second stops at once. --workers starts MPI processes on this
     machine; on a cluster, use its launcher, such as srun.
 
-    --resume continues a run: SPEC is the run directory, or a training file whose newest run continues. --resume
-    auto starts a run if there is none. --resume FILE starts a new run from a netspec checkpoint, or from a PyTorch
-    model with its optimizer (.safetensors).
+    --resume continues the run in the directory SPEC, or the newest run of the training file SPEC. --resume auto also
+    starts a run if there is none. --resume FILE starts a new run from a netspec checkpoint, or from a PyTorch model
+    with its optimizer (.safetensors).
 
     --find-lr trains for up to 150 steps while the learning rate grows exponentially, shows the losses, and suggests a
     rate. It writes no run directory.
 
     --overfit trains on the first N samples, without random transforms, until they are learned: the mean loss of a pass
-    over them is 5 % of that of the first pass, or 50 % with all classified correctly. After 500 steps it exits with
-    status 1 and likely reasons. A net that can't memorize a few samples contains a mistake. It writes no run directory.
+    over them is 5 % of that of the first pass, or 50 % with all classified correctly. If they are not learned in 500
+    steps, it lists likely reasons and exits with status 1. A net that can't memorize a few samples contains a mistake.
+    It writes no run directory.
 
     With --json, the last event is `done` or `error`.
     """

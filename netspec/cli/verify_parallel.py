@@ -25,11 +25,11 @@ def verify_parallel(
     steps: Annotated[int, typer.Option("--steps", metavar="N", help="Train N steps on each number of workers.")] = 10,
     as_json: Json = False,
 ) -> int:
-    """Check that several workers give bit-identical weights.
+    """Check that 1, 2, … N workers give bit-identical weights.
 
-    Trains the first steps on 1, 2, … N workers with `parallel: {strategy: all_reduce, deterministic: true}`,
-    whatever strategy the file selects, and compares all weights and all states of solver and layers. Exits with
-    status 1 if any bit differs. Leaves no files behind.
+    Trains the first steps on each number of workers with `parallel: {strategy: all_reduce, deterministic: true}`,
+    whatever strategy the file selects, and compares all weights and all states of solver and layers. Exits with status
+    1 if any bit differs. Leaves no files behind.
     """
     from netspec.tools.reproducibility.verify_parallel import verify_parallel as verify
 

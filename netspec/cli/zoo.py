@@ -28,7 +28,7 @@ Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a z
 
 @app.add_command("netspec zoo list", "netspec zoo list --json", name="list")
 def list_(as_json: Json = False) -> None:
-    """List the models that netspec ships: tasks, sizes, results and minimum times.
+    """List the models: tasks, sizes, results and minimum times.
 
     The minimum time is a lower bound for one sample on this machine's CPU: the FLOPs of the model, divided by the rate
     of a large matrix product, which is measured now. `netspec time NAME` measures the model itself. `weights` is the
@@ -126,11 +126,12 @@ def verify(
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> int:
-    """Check models against their cards: specs, sizes, weights, ONNX files and results.
+    """Check the specs, sizes, weights and results of models.
 
-    Counts parameters and arithmetic, compares the checksum of the weights, compares the model with its ONNX file in
-    onnxruntime and with the same file read back, and measures the results again if netspec ships the weights and the
-    data is on this machine. Nothing is downloaded. After a MODEL, `vars.folder=PATH` names the folder of the data.
+    Compares parameters, FLOPs, the checksum of the weights and the results with the card of the model. Exports the
+    model to ONNX, and compares it with onnxruntime and with netspec's own import of that file. Results are measured if
+    netspec ships the weights and the data is on this machine. Nothing is downloaded. After a MODEL, `vars.folder=PATH`
+    names the folder of the data.
 
     The exit status is 1 if a check failed.
     """

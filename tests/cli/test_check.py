@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,8 @@ def test_parts_that_an_export_leaves_out_are_listed(netspec, work):
 
 
 def test_every_format_that_is_written_is_named(netspec, work):
-    listed = " ".join(netspec("check", "--help").out.split()).partition(" Formats: ")[2].partition(". ")[0].split(", ")
+    text = " ".join(netspec("check", "--help").out.split()).partition(" Formats: ")[2].partition(". ")[0]
+    listed = re.sub(r" \(.*?\)", "", text).split(", ")  # suffixes are in parentheses
     assert sorted(listed) == sorted(form.name for form in FORMATS if form.write)
     for name in listed:
         assert f"exports to {name}" in netspec("check", "net.yaml", "--export", name).out
