@@ -8,18 +8,18 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent / "package" / "shiny.py"
+PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 GROUPS = {
-    "layers": ("Gate", "shiny:Gate"),
-    "losses": ("FourthPower", "shiny:FourthPower"),
-    "solvers": ("Plain", "shiny:Plain"),
-    "sources": ("waves", "shiny:WaveSource"),
+    group.removeprefix("netspec."): next(iter(entries.items())) for group, entries in PROJECT["entry-points"].items()
 }
+"""The entry point of the package in each group, by the kind of its type."""
 NET = """\
 netspec: 1
 inputs: {now: {shape: [8]}, later: {shape: [8]}}
@@ -119,7 +119,7 @@ def test_a_layer_of_a_package_reports_inputs_that_do_not_fit(site):
 
 def test_a_package_adds_a_callback(site):
     shutil.copy(PACKAGE, site)
-    install(site, "shiny", {**GROUPS, "callbacks": ("StepCounter", "shiny:StepCounter")})
+    install(site, "shiny", GROUPS)
     (site.parent / "train.yaml").write_text(TRAIN + "callbacks: [{type: StepCounter, every: 4}]\n")
     done = netspec(site, "train", "train.yaml", "--run-dir", "run", "--json")
     assert done.returncode == 0, done.stderr

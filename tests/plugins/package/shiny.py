@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PositiveInt
 
 from netspec.graph import Sigmoid, Value
 from netspec.layers import Builder, ElementLosses, Initializer, LayerSpec, Ones, PairLoss, Sample, require
@@ -55,8 +56,9 @@ class StepCounter(CallbackSpec):
     """Reports the number of steps."""
 
     type: Literal["StepCounter"] = "StepCounter"
-    every: int = 1
+    every: PositiveInt = 1
     """Steps between two reports."""
+    samples: ClassVar = ({"every": 10},)
 
     def build(self) -> Callback:
         """Return the callback for one training."""
