@@ -121,6 +121,19 @@ def test_predict_writes_the_text_of_each_row(run: Path, tmp_path: Path, capsys: 
     assert json.loads(capsys.readouterr().out.splitlines()[-1]).items() >= {"source": "ccc", "text": "ccc"}.items()
 
 
+def test_predict_notes_source_texts_with_unknown_characters(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("source,target\n" + "abc,cba\n" * 20)
+    train = TRAIN.replace("padding: true}, length: 3", "padding: true, unknown: true}, length: 3")
+    (tmp_path / "train.yaml").write_text(train.replace("input_dim: 4", "input_dim: 5").replace("25", "1"))
+    run = netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference").run_dir
+    rows = [{"source": text} for text in ("ab", "x", "xa", "abcx", "bxx")]  # the fourth is cut after "abc"
+    assert netspec.predict(run, rows, batch_size=2, device="reference").unknown == (
+        "1 text has no token of the vocabulary: row 2",
+        "2 texts have tokens outside the vocabulary: row 3, row 5",
+    )
+    assert netspec.predict(run, rows[:1], device="reference").unknown == ()
+
+
 def test_logits_that_are_not_finite_are_refused(run: Path) -> None:
     model = netspec.load(run)
     model.parameters["logits/bias"] = np.full(TOKENS, np.nan)

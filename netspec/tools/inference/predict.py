@@ -79,7 +79,8 @@ class Prediction:
     unread_key_notes: tuple[str, ...] = ()
     """Keys of rows in memory that are not columns of the training, and are ignored: one sentence, or none."""
     unknown: tuple[str, ...] = ()
-    """Values that the training data does not have, and texts without a known token: a sentence for each table."""
+    """Values that the training data does not have, a sentence for each table; and texts without a known token, or
+    source texts of an encoder-decoder net with unknown ones."""
     unread: tuple[str, ...] = ()
     """Files in folders that were left out, since their format is not read: one sentence, or none."""
     time_notes: tuple[str, ...] = ()
@@ -127,7 +128,7 @@ class PredictionStream:
     """Keys of rows in memory that are not columns of the training, and are ignored: one sentence, or none."""
     unknown: list[str] = field(default_factory=list)
     """Values so far that the training data does not have: a sentence for each table. At the end, also texts without a
-    known token."""
+    known token, and source texts of an encoder-decoder net with unknown ones."""
     unread: list[str] = field(default_factory=list)
     """Files in folders that were left out, since their format is not read: one sentence, or none."""
     time_notes: list[str] = field(default_factory=list)
@@ -137,6 +138,7 @@ class PredictionStream:
 
     def __iter__(self) -> Iterator[AnsweredBatch]:
         unknown_texts: list[str] = []
+        partly_unknown_texts: list[str] = []
         for batch in self.batches:
             self.columns = sorted(batch.columns, key=batch.texts.__contains__)
             self.output_shapes = {name: array.shape[1:] for name, array in batch.outputs.items()}
@@ -154,9 +156,12 @@ class PredictionStream:
             self.time_notes += batch.notes.time_notes
             self.unreadable += len(batch.unreadable)
             unknown_texts += batch.unknown_texts
+            partly_unknown_texts += batch.partly_unknown_texts
             yield batch
         if unknown_texts:
             self.unknown.append(describe_unknown_texts(unknown_texts))
+        if partly_unknown_texts:
+            self.unknown.append(describe_unknown_texts(partly_unknown_texts, "tokens outside the vocabulary"))
 
 
 def predict(
@@ -436,6 +441,7 @@ def _answered(
             ids,
             batch.notes,
             tuple(_sample_name(batch.ids, index) for index in batch.unknown_texts),
+            tuple(_sample_name(batch.ids, index) for index in batch.partly_unknown_texts),
             batch.unreadable,
             texts,
             TableFormat() if rows is None else rows.format,

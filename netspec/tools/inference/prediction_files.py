@@ -46,6 +46,8 @@ class AnsweredBatch:
     """Notes about the table or the files of the samples, in the first batch of these."""
     unknown_texts: tuple[str, ...] = ()
     """The samples whose texts have no token of the vocabulary: `reviews/1.txt` or `row 3`."""
+    partly_unknown_texts: tuple[str, ...] = ()
+    """The other source texts of an encoder-decoder net that have tokens outside the vocabulary: `row 4`."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of files around these samples that were left out, one for each."""
     texts: Mapping[str, Column] = field(default_factory=dict)

@@ -108,6 +108,15 @@ class EncoderDecoderGenerator(TokenGenerator):
             tokens[:, step + 1] = np.where(has_ended, 0, best)
         return outputs
 
+    def partly_unknown(self, inputs: Mapping[str, Array], samples: int) -> list[int]:
+        """Return the indices of the source texts of a batch that have tokens in the vocabulary, and others outside."""
+        tokenizer, tokens = self.source_tokenizer, inputs[self.source][:samples]
+        if tokenizer.unknown is None:
+            return []
+        has_unknown = (tokens == tokenizer.unknown).any(axis=1)
+        indices: list[int] = np.flatnonzero(has_unknown & ~np.isin(tokens, tokenizer.reserved).all(axis=1)).tolist()
+        return indices
+
     def _check_prompt(self, prompt: Sequence[int]) -> None:
         """Raise `InputError` if a prompt is not a text that the encoder can read."""
         if not len(prompt):

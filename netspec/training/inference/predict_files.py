@@ -82,6 +82,8 @@ class PredictedBatch:
     """Notes about the table or the files of the samples, in the first batch of these."""
     unknown_texts: Sequence[int] = ()
     """Indices in the batch of the samples whose texts have no token of the vocabulary."""
+    partly_unknown_texts: Sequence[int] = ()
+    """Indices in the batch of the other source texts of an encoder-decoder net that have tokens outside of it."""
     unreadable: tuple[Problem, ...] = ()
     """Problems of the files between the previous batch and the next one that were left out, one for each."""
 
@@ -152,6 +154,7 @@ def predict_files(
         yield PredictedBatch(
             identities, outputs, preparation.image_sizes(identities), preparation.image_windows(identities),
             InputNotes() if batch.position else preparation.notes, preparation.unknown_texts(batch),
+            [] if generator is None else generator.partly_unknown(batch.inputs, len(batch)),
             tuple(sample.problems[0] for sample in batch.skipped),
         )  # fmt: skip
 
@@ -345,11 +348,11 @@ def describe_unread_keys(keys: Sequence[str]) -> str:
     return f"keys that are not columns of the model are ignored: {shown}" if keys else ""
 
 
-def describe_unknown_texts(texts: Sequence[str]) -> str:
-    """Return a sentence about samples whose texts have no token of the vocabulary."""
+def describe_unknown_texts(texts: Sequence[str], tokens: str = "no token of the vocabulary") -> str:
+    """Return a sentence about samples whose texts have such tokens."""
     have = "has" if len(texts) == 1 else "have"
     shown = ", ".join(texts[:3]) + and_more(len(texts) - 3)
-    return f"{counted(len(texts), 'text')} {have} no token of the vocabulary: {shown}"
+    return f"{counted(len(texts), 'text')} {have} {tokens}: {shown}"
 
 
 def _unread_files(source: Source, paths: Sequence[Path]) -> str:
