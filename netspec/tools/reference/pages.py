@@ -35,8 +35,9 @@ Each example is a complete net file or a section of a training file; tests check
 batch axis N, which specs leave out.
 """
 INTRODUCTIONS: Mapping[str, str] = {
-    "layer": "Layers are the entries of `layers` in a net file. Names and fields are Keras's. Convolutions, poolings and "
-    "BatchNormalization read channels first, (N, C, …); recurrent layers, attention and Dense read (N, T, features).",
+    "layer": "Layers are the entries of `layers` in a net file. Names and fields are Keras's. Convolutions, poolings "
+    "and BatchNormalization read channels first, (N, C, …); recurrent layers, attention and Dense read "
+    "(N, T, features).",
     "loss": "Losses are the entries of `losses` in a net file. Training minimizes their weighted sum.",
     "metric": "Metrics are the entries of `metrics` in a net file, computed over the validation or test data.",
     "activation": "Activations are values of fields such as `activation`.",
