@@ -192,6 +192,7 @@ class Builder:
                 reason is None,
                 f"the {noun} does not fit the parameter `{name}`: {reason}",
                 got=tensor_type.describe(batch=False),
+                hint=f"change the {noun} of this parameter",
             )
         state = self.states.get(full)
         if state is not None:

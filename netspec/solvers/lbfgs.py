@@ -66,7 +66,9 @@ class LBFGS(SolverSpec):
     def conflicts(self, training: Any) -> Iterator[Problem]:
         for name in (*CLIPPING, "weight_decay", "ema", "swa", "groups"):
             if getattr(self, name):
-                hint = "`kernel_regularizer` of the layers is part of the loss" if name == "weight_decay" else None
+                hint = f"remove `{name}`"
+                if name == "weight_decay":
+                    hint = "use `kernel_regularizer` of the layers, which is part of the loss"
                 message = f"LBFGS does not support `{name}`, because its steps must depend on the loss alone"
                 yield Problem(message, self.where(name, key=True), name, hint=hint)
         split, loop = training.data.train, training.train

@@ -170,7 +170,7 @@ def test_long_sounds_are_processed_in_blocks_of_frames(monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"fft_length": 64, "sequence_length": 65}, "the window is longer than the FFT"),
+        ({"fft_length": 64, "sequence_length": 65}, "`sequence_length` is larger than `fft_length`"),
         ({"min_freq": 9000.0}, "the frequency range is not valid"),
         ({"max_freq": 9000.0}, "the frequency range is not valid"),
     ],

@@ -91,7 +91,7 @@ def test_stages_are_planned(spec: Make, tmp_path: Path, capfd: pytest.CaptureFix
         ({"cuts": ["drop"]}, {}, 3, "`cuts` makes 2 stages for 3 workers"),
         ({"cuts": ["norms"]}, {}, 2, "there is no layer `norms`"),
         ({"cuts": ["fc1"]}, {}, 2, "a pipeline stage can't begin with `fc1`"),
-        ({"micro_batches": 33}, {}, 2, "there are more micro-batches than samples in a batch"),
+        ({"micro_batches": 33}, {}, 2, "`micro_batches` is larger than the batch"),
         (
             {},
             {"accumulate": 2},

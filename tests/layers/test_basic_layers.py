@@ -103,7 +103,7 @@ def test_shape_mismatch_messages(fields, shapes, message):
     ("target", "message"),
     [
         *((target, "has an invalid value") for target in ([0], [-2], "4", [2.5], [True])),
-        ([2, -1, -1], "more than one size is -1"),
+        ([2, -1, -1], "has -1 more than once"),
     ],
 )
 def test_target_shape_is_validated(target, message):

@@ -115,6 +115,7 @@ b.yaml:2:10: error: these files include each other
   2 | include: a.yaml
     |          ^
   got: a.yaml → b.yaml → a.yaml
+  hint: remove one of the `include`
 """
     )
     put(net="include: net.yaml\nlayers: [Flatten]\n")

@@ -174,10 +174,10 @@ net.yaml:2:1: error: `net` has no field `nam`
     | ^
   hint: did you mean `name`?
   expected: one of name, blocks, description, expect, include, inputs, layers, losses, metrics, netspec and 2 more
-net.yaml:4:26: error: the sizes of a shape must be integers ≥ 1
+net.yaml:4:26: error: `shape.2` has an invalid value
   4 |   image: {shape: [1, 28, -28]}
     |                          ^
-  expected: a list of sizes such as [1, 28, 28]
+  expected: an integer of 1 or more
   got: -28 (a number)
 net.yaml:5:29: error: `dtype` has an unknown value
   5 |   label: {shape: [], dtype: int23}
@@ -199,6 +199,7 @@ net.yaml:7:60: error: `kernel_size` is too long
 net.yaml:8:12: error: two layers are called `conv1`
   8 |   - {name: conv1, type: InnerProduct, units: 3}
     |            ^
+  expected: a different name
   the first is at net.yaml:7:12
 net.yaml:8:25: error: unknown layer 'InnerProduct'
   8 |   - {name: conv1, type: InnerProduct, units: 3}

@@ -36,9 +36,7 @@ def _span(low: float, high: float, least: Callable[[float], float], *, ordered: 
         if len(numbers) == 1:
             return least(float(numbers[0])), abs(float(numbers[0]))
         if ordered and numbers[0] > numbers[1]:
-            raise problem(
-                "the lowest value must come first", expected=f"[{numbers[1]:g}, {numbers[0]:g}]", got=f"{value}"
-            )
+            raise problem("has its lowest value last", expected=f"[{numbers[1]:g}, {numbers[0]:g}]", got=f"{value}")
         return float(numbers[0]), float(numbers[1])
 
     return read

@@ -34,7 +34,7 @@ def _as_header(value: Any) -> Any:
         )
     duplicates = sorted({name for name in value if value.count(name) > 1}) if names else []
     if duplicates:
-        raise problem("two columns have the same name", expected="each name once", got=", ".join(map(repr, duplicates)))
+        raise problem("has a name twice", expected="each name once", got=", ".join(map(repr, duplicates)))
     return value
 
 

@@ -67,7 +67,7 @@ class _Crop(ImageTransform):
             if size is not None and getattr(self, name) > size + 2 * around:
                 yield self.problem(
                     name,
-                    f"the crop's {name} is larger than that of the images",
+                    f"`{name}` is larger than the images",
                     expected=f"at most {size + 2 * around}" + f", including {around} on each side" * bool(around),
                     got=str(getattr(self, name)),
                     hint=SettingHint("the transform Resizing enlarges images", data="enlarge the image"),

@@ -74,9 +74,9 @@ class MelSpectrogram(Transform):
     def _sizes(self) -> Self:
         if (self.sequence_length or 1) > self.fft_length:
             raise problem(
-                "the window is longer than the FFT",
+                "`sequence_length` is larger than `fft_length`",
                 field="sequence_length",
-                expected=f"at most `fft_length`, {self.fft_length}",
+                expected=f"at most {self.fft_length}",
                 got=str(self.sequence_length),
             )
         top = self.max_freq or self.sampling_rate / 2

@@ -63,7 +63,7 @@ class Pipeline(Strategy):
         batch_size, loop = training.data.train.batch_size, training.train
         if self.micro_batches > batch_size:
             yield Problem(
-                "there are more micro-batches than samples in a batch", self.where("micro_batches"), "micro_batches",
+                "`micro_batches` is larger than the batch", self.where("micro_batches"), "micro_batches",
                 expected=f"{batch_size} or fewer, which is the `batch_size`", got=str(self.micro_batches),
             )  # fmt: skip
         if loop.accumulate > 1:

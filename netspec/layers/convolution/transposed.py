@@ -49,7 +49,7 @@ class TransposedConvolution(GroupedConvolution):
         more = self.output_padding or ()
         if any(extra >= stride for extra, stride in zip(more, self.strides, strict=False)):
             raise problem(
-                "the output padding is not smaller than the stride", field="output_padding",
+                "`output_padding` must be smaller than `strides`", field="output_padding",
                 expected=f"less than {list(self.strides)}", got=str(list(more)),
             )  # fmt: skip
         return self

@@ -201,8 +201,10 @@ class EinsumDense(LayerSpec):
         for letter in y + kernel:
             if (letter not in x + kernel) if letter in y else (letter not in x):
                 raise problem(
-                    f"the axis `{letter}` of the equation is undefined", field="equation", got=repr(self.equation)
-                )
+                    f"the axis `{letter}` of the equation is undefined", field="equation",
+                    expected=f"`{letter}` in the input or the {'kernel' if letter in y else 'output'}",
+                    got=repr(self.equation),
+                )  # fmt: skip
         if not set(self.bias_axes or "") <= set(y):
             raise problem(
                 "`bias_axes` must name axes of the output", field="bias_axes", expected=f"letters of `{y}`",

@@ -110,9 +110,7 @@ class Log(ScaledInput):
     @model_validator(mode="after")
     def _base_is_one(self) -> Self:
         if self.base == 1.0:
-            raise problem(
-                "the base of a logarithm cannot be 1", field="base", expected="any other number above 0", got="1"
-            )
+            raise problem("`base` cannot be 1", field="base", expected="any other number above 0", got="1")
         return self
 
     def build(self, builder: Builder, x: Value) -> Value:

@@ -59,7 +59,7 @@ class LocalResponseNormalization(LayerSpec):
     def _centered(self) -> Self:
         if self.region == "within_channel" and self.size % 2 == 0:
             raise problem(
-                "a window within a channel must have an odd size", field="size", expected="an odd number",
+                "`size` must be odd with `region: within_channel`", field="size", expected="an odd number",
                 got=str(self.size),
             )  # fmt: skip
         return self

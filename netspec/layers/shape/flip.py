@@ -66,7 +66,7 @@ class ReverseSequence(LayerSpec):
         rank, time = len(x.shape), sample_axis(x, self.time_axis, "for time")
         require(-rank <= self.batch_axis < rank, f"there is no axis {self.batch_axis} for sequences", got=x.type)
         batch = self.batch_axis % rank
-        require(batch != time, "time and sequences must be different axes", got=f"{batch} and {time}")
+        require(batch != time, "`time_axis` and `batch_axis` must be different axes", got=f"{time} and {batch}")
         lengths_shape = tuple(x.shape[axis] for axis in sorted({0, batch}))
         require(
             lengths.shape == lengths_shape and not lengths.dtype.is_float,

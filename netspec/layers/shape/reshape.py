@@ -44,7 +44,7 @@ def _target(value: Any) -> Any:
                 "has an invalid value", field=where, expected="1 or more, or -1 for what remains", got=describe(size)
             )
     if list(sizes).count(-1) > 1:
-        raise problem("more than one size is -1", expected="-1 at most once", got=str(list(sizes)))
+        raise problem("has -1 more than once", expected="-1 at most once", got=str(list(sizes)))
     return tuple(sizes)
 
 

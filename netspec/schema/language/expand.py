@@ -312,7 +312,7 @@ class Expander:
         if block in context.blocks:
             chain = [*context.blocks[context.blocks.index(block) :], block]
             self._add(f"the block `{block}` contains itself", entry.value_at["type"], f"{context.path}.type",
-                      got=" → ".join(chain))  # fmt: skip
+                      expected="a block that does not call itself", got=" → ".join(chain))  # fmt: skip
             names.mark_incomplete()
             return None
         sources = self._from(entry, location, context, names, turn)

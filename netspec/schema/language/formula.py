@@ -121,7 +121,7 @@ class Formula(ABC):
             raise self.fail(node, "`^` is not allowed in an expression", hint="a power is written `**`")
         raise self.fail(
             node,
-            "this is not allowed in an expression",
+            f"`{self.source(node)}` is not allowed in an expression",
             expected=f"{self.grammar}, and the functions {listing(list(self.functions), 20)}",
         )
 

@@ -163,7 +163,7 @@ class Includes:
         if key in document.chain:
             turn = [*(file.name for file in document.chain[document.chain.index(key) :]), key.name]
             self._fail("these files include each other" if len(turn) > 2 else "a file includes itself", location,
-                       got=" → ".join(turn))  # fmt: skip
+                       got=" → ".join(turn), hint="remove one of the `include`")  # fmt: skip
             return None
         if key not in self._read:
             self._read[key] = None
@@ -224,6 +224,7 @@ class Includes:
                 ):
                     kind, why = {"blocks": ("blocks", None), "vars": ("variables", _DECLARE)}[section]
                     self._add(f"two {kind} are called `{name}`", present.key_at[name], f"{section}.{name}",
+                              expected=None if why else "a different name",
                               hint=why, notes=(f"the other is at {location}",))  # fmt: skip
 
     def _fail(self, message: str, location: Location, **facts: Any) -> None:

@@ -129,6 +129,7 @@ class Evaluator:
                     variables.value_at[start],
                     f"vars.{start}",
                     got=" → ".join(chain),
+                    hint="set it to a value" if itself else "set one of them to a value without the others",
                 )
                 for name in set(cycle):
                     del uses[name]

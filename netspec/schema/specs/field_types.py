@@ -48,9 +48,9 @@ def _shape(value: object) -> object:
     for index, size in enumerate(value):
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise problem(
-                "the sizes of a shape must be integers ≥ 1",
+                "has an invalid value",
                 field=str(index),
-                expected="a list of sizes such as [1, 28, 28]",
+                expected="an integer of 1 or more",
                 got=describe(size),
                 hint="leave out the batch axis" if index == 0 and size in (None, -1) else None,
             )

@@ -40,7 +40,7 @@ def freeze(tree: Map, net: Map) -> list[Problem]:
             if layer.get("trainable") is True:
                 note = f"`trainable: true` is at {layer.value_at['trainable']}"
                 message = f"`freeze` and `trainable: true` contradict each other for `{names[index]}`"
-                problems.append(Problem(message, location, "init_from.freeze", notes=(note,)))
+                problems.append(Problem(message, location, "init_from.freeze", expected="one of them", notes=(note,)))
             elif "trainable" not in layer:
                 layer.put("trainable", False, plan.key_at["freeze"], location)
     return problems

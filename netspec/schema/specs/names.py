@@ -85,6 +85,7 @@ class NetNames:
             self._add(
                 f"the layer `{name}` has the name of an input",
                 path,
+                expected="a different name",
                 notes=_location_note("the input is declared", location),
             )
         elif name in self._first:
@@ -92,8 +93,9 @@ class NetNames:
             itself = location is not None and location == self.locate(path, False)
             hint = "give the group a `name`, or let this one use `${index}`" if itself else None
             self._add(
-                f"two layers are called `{name}`", path, hint=hint, notes=_location_note("the first is", location)
-            )
+                f"two layers are called `{name}`", path, expected=None if hint else "a different name", hint=hint,
+                notes=_location_note("the first is", location),
+            )  # fmt: skip
         self._first.setdefault(name, index)
 
     def _layer(self, index: int, layer: NamedEntry) -> None:
@@ -190,7 +192,7 @@ class NetNames:
         for position, name in enumerate(self.outputs):
             path: Path = ("outputs", position) if len(self.outputs) > 1 else ("outputs",)
             if name in self.outputs[:position]:
-                self._add(f"the output `{name}` is given twice", path)
+                self._add(f"the output `{name}` is given twice", path, expected="each output once")
                 continue
             owner, output = self._owner(name)
             if owner in self.inputs:
@@ -216,7 +218,10 @@ class NetNames:
                 if first != index:
                     location = self.locate((section, first), False)
                     message = f"two {section} are called `{entry.name}`"
-                    self._add(message, (section, index, "name"), notes=_location_note("the first is", location))
+                    self._add(
+                        message, (section, index, "name"), expected="a different name",
+                        notes=_location_note("the first is", location),
+                    )  # fmt: skip
             if entry.sources is None and entry.readable and self.readable:
                 entry.sources = self._compared(section, index)
             entry_path: Path = (section, index)

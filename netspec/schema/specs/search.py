@@ -92,11 +92,11 @@ class SearchedField(Spec):
         if low >= high:
             raise problem("`high` must be above `low`", field="high", expected=f"above {low}", got=describe(high))
         if self.log and low <= 0:
-            raise problem("a logarithmic range starts above 0", field="low", expected="above 0", got=describe(low))
+            raise problem("`low` must be above 0 with `log: true`", field="low", expected="above 0", got=describe(low))
         if self.log and self.step is not None:
             raise problem("`step` cannot be combined with `log: true`", field="step", hint="remove one of them")
         if self.is_integer and isinstance(self.step, float):
-            raise problem("a range of integers has an integer step", field="step", got=describe(self.step))
+            raise problem("`step` of a range of integers must be an integer", field="step", got=describe(self.step))
         return self
 
 

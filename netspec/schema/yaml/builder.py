@@ -113,7 +113,7 @@ class TreeBuilder:
         name = event.anchor
         if name not in self._anchors:
             similar = nearest(name, self._anchors)
-            hint = f"did you mean `*{similar}`?" if similar else None
+            hint = f"did you mean `*{similar}`?" if similar else f"write `&{name}` before the value that it stands for"
             self._add(event, f"there is no anchor `&{name}` before this alias", hint=hint)
             return None
         value = self._anchors[name]

@@ -52,7 +52,7 @@ def resolve(text: str) -> Scalar:
 
 def _integer(digits: str, base: int) -> int:
     if len(digits) > MAX_DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits is too long")
+        raise ValueError(f"a number of {len(digits)} digits is longer than {MAX_DIGITS}")
     value = int(digits, base)
     if abs(value) > MAX_INT:
         raise ValueError(f"{digits[:40]} is too large for a 64-bit integer")

@@ -60,7 +60,9 @@ class MultiStepDecay(InitialSchedule):
 
 def _check_increasing(name: str, steps: tuple[int, ...]) -> None:
     if any(first >= second for first, second in pairwise(steps)):
-        raise problem(f"the {name} must increase", field=name, expected="increasing steps", got=str(list(steps)))
+        raise problem(
+            f"`{name}` must increase", field=name, expected="each step after the one before", got=str(list(steps))
+        )
 
 
 @SCHEDULES.register

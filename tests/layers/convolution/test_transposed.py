@@ -61,7 +61,7 @@ def test_transposed_convolution_is_the_gradient_of_a_convolution():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"output_padding": 2, "strides": 2}, "not smaller than the stride"),
+        ({"output_padding": 2, "strides": 2}, "must be smaller than `strides`"),
         ({"groups": 3}, "2 filters cannot be split into 3 groups"),
         ({"output_padding": -1}, "not an integer of 0 or more"),
     ],

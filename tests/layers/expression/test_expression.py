@@ -120,7 +120,7 @@ WRONG = [
     ("x + log(0)", 4, "log(0) is not a finite number"),
     ("sqrt(-1) * x", 0, "sqrt(-1) is not a finite number"),
     ("x * exp(1000)", 4, "exp(1000) is not a finite number"),
-    ("x.__class__", 0, "this is not allowed in an expression"),
+    ("x.__class__", 0, "`x.__class__` is not allowed in an expression"),
     ("__import__('os')", 11, "this is not a number"),
     ("x + 'a'", 4, "this is not a number"),
     ("x / (1 - 1) + 1 / 0", 14, "1 / 0 has no value"),

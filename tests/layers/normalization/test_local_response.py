@@ -40,7 +40,7 @@ def test_lrn_defaults_equal_caffe():
 
 
 def test_lrn_within_channels_requires_an_odd_size():
-    with pytest.raises(ValidationError, match="must have an odd size"):
+    with pytest.raises(ValidationError, match="must be odd"):
         LAYERS["LocalResponseNormalization"].model_validate({"size": 4, "region": "within_channel"})
 
 
