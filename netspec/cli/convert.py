@@ -33,7 +33,7 @@ def convert(
     source: Annotated[str, typer.Argument(metavar="A", help="Read a net, training or model file, run or zoo model.")],
     target: Annotated[str, typer.Argument(metavar="B", help="Write this file; see the formats above.")],
     weights: Annotated[
-        str | None, typer.Option("--weights", metavar="FILE", help="Load these weights [default: those of A].")
+        str | None, typer.Option("--weights", metavar="FILE", help="Load weights [default: those of A].")
     ] = None,
     shapes: Shapes = None,
     values: Values = None,

@@ -23,9 +23,7 @@ app = CommandApp()
 def gradcheck(
     spec: NetModel,
     overrides: Overrides = None,
-    weights: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Load these weights [default: initial ones].")
-    ] = None,
+    weights: Annotated[str | None, typer.Option(metavar="FILE", help="Load weights [default: initial ones].")] = None,
     batch_size: Annotated[int, typer.Option(metavar="N", help="Use N samples.")] = 4,
     elements: Annotated[int, typer.Option(metavar="N", help="Check N elements of each tensor.")] = 4,
     tolerance: Annotated[float, typer.Option(metavar="X", help="Accept relative errors of X.")] = 1e-4,

@@ -47,7 +47,7 @@ def import_file(
         str | None, typer.Option("--net", metavar="NET", help="Load the weights in MODEL into this net.")
     ] = None,
     weights: Annotated[
-        str | None, typer.Option("--weights", metavar="FILE", help="Load these weights [default: those of MODEL].")
+        str | None, typer.Option("--weights", metavar="FILE", help="Load weights [default: those of MODEL].")
     ] = None,
     names: Renames = None,
     shapes: Shapes = None,

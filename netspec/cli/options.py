@@ -29,7 +29,7 @@ AnyModel: TypeAlias = Annotated[
     typer.Argument(metavar="MODEL", help="Read a net, training or model file, run or zoo model.", callback=model_path),
 ]
 Weights: TypeAlias = Annotated[
-    str | None, typer.Option("--weights", metavar="FILE", help="Load this file [default: the run's best].")
+    str | None, typer.Option("--weights", metavar="FILE", help="Load weights [default: the run's best].")
 ]
 CHANGES, CHANGES_HELP = "[KEY=VALUE|~KEY]...", "Set a key (solver.learning_rate=0.1) or remove it."
 Overrides: TypeAlias = Annotated[list[str] | None, typer.Argument(metavar=CHANGES, help=CHANGES_HELP)]

@@ -32,7 +32,7 @@ def import_hdf5(path: str | Path, options: ImportOptions | None = None) -> Impor
             f"{path} holds weights without the net they belong to",
             expected="weights with their net, as `netspec train` writes them",
             got="weights alone",
-            hint="use it with its net: `netspec predict NET --weights FILE`, or give it: `netspec import FILE --net NET`",
+            hint="name its net: `netspec predict NET --weights FILE` or `netspec import FILE --net NET`",
         )
     return Imported(contents.net, contents.arrays, meta=contents.meta)
 
