@@ -44,8 +44,8 @@ class Einsum(Op):
                 self.check(
                     1 in (size, first_size) or size == first_size,
                     f"axes named `{letter}` have different sizes",
-                    expected=f"{first_size}, as before, or 1",
-                    got=x.describe(),
+                    expected=f"{first_size}, as in another input, or 1",
+                    got=f"{size} in {x.describe()}",
                 )
                 sizes[letter] = max(size, first_size)
         return sizes

@@ -202,7 +202,7 @@ class OneHot(LayerSpec):
         require(
             -rank < self.axis < rank and self.axis != 0,
             f"an axis cannot be inserted at {self.axis}",
-            expected="1" if rank == 2 else f"1 to {rank - 1}, or -1 for the last",
+            expected="axis 1" if rank == 2 else f"an axis from 1 to {rank - 1}, or -1 for the last",
             got=x.type,
         )
         dtype = builder.dtype if self.dtype == "float32" else DType(self.dtype)

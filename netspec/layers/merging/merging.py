@@ -207,7 +207,10 @@ class WeightedSum(ElementwiseMerge):
         inputs = self.broadcast_inputs(builder, first, second, *others)
         count = len(self.coefficients)
         require(
-            len(inputs) == count, "there must be one factor for each input", expected=f"{count} inputs", got=len(inputs)
+            len(inputs) == count,
+            "`coefficients` must have one number for each input",
+            expected=f"{len(inputs)} numbers",
+            got=f"{count} numbers",
         )
         parts = (x if factor == 1.0 else x * factor for x, factor in zip(inputs, self.coefficients, strict=True))
         return reduce(add, parts)

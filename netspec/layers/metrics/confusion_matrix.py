@@ -233,7 +233,9 @@ class SparseFields(ClassAxis):
             return value
         axis = sample_axis(value, self.axis, "for classes")
         size = value.shape[axis]
-        require(size == count, "the axis for classes has the wrong size", expected=f"{count} classes", got=f"{size}")
+        require(
+            size == count, "the axis for classes has the wrong size", expected=f"{count}, as `num_classes`", got=size
+        )
         return ArgMax(axis)(value)
 
 

@@ -188,7 +188,7 @@ class ExpandDims(LayerSpec):
         require(
             -rank < self.axis < rank and self.axis != 0,
             f"an axis cannot be inserted at {self.axis}",
-            expected="1" if rank == 2 else f"1 to {rank - 1}, or -1 for the last",
+            expected="axis 1" if rank == 2 else f"an axis from 1 to {rank - 1}, or -1 for the last",
             got=x.type,
             hint="axis 0 is the batch" if self.axis in (0, -rank) else None,
         )
