@@ -81,12 +81,12 @@ def import_model(
 ) -> ImportResult:
     """Import a model file of any known format into a new folder with `net.yaml`, `weights.h5` and maybe `train.yaml`.
 
-    The content of `source` decides its format; a net file or a run directory is accepted, too. `weights` names the
-    file of the weights if they are not in `source`; `net` a net file for weights that come without a net, and `names`
-    maps their names to those of the net (`*` stands for any characters, None drops an array). `shapes` and `values`
-    set inputs that the file leaves open. `phase`, `stages` and `level` select one form of a Caffe net. `until` cuts
-    the net at layers or tensors, `drop_head` drops its last layers with parameters, and `fold_batch_norm` makes
-    BatchNormalization part of the layers before it.
+    The content of `source` decides its format; a net file, a run directory or a model of the zoo is accepted, too.
+    `weights` names the file of the weights if they are not in `source`; `net` a net file for weights that come without
+    a net, and `names` maps their names to those of the net (`*` stands for any characters, None drops an array).
+    `shapes` and `values` set inputs that the file leaves open. `phase`, `stages` and `level` select one form of a Caffe
+    net. `until` cuts the net at layers or tensors, `drop_head` drops its last layers with parameters, and
+    `fold_batch_norm` makes BatchNormalization part of the layers before it.
 
     Raises `InputError` with all parts that have no counterpart; nothing is written then.
 

@@ -14,6 +14,7 @@ from netspec.cli.options import batch_or_dynamic
 from netspec.exchange.formats.native.safetensors import write_safetensors
 from netspec.exchange.formats.pytorch.state_dicts import to_state_dict
 from netspec.schema.language.provenance import spec_sha256
+from netspec.schema.load import load_net
 from netspec.training.inference.model import load
 from tests.exchange.formats.keras.recorded import FILES
 from tests.peers.keras_nets import batch
@@ -137,6 +138,11 @@ def test_the_training_form_names_trained_parameters(netspec, trained):
 
 def test_a_dynamic_batch_size_also_has_its_name_of_release_0_2_0():
     assert [batch_or_dynamic(text) for text in ("dynamic", "symbolic", "5")] == [None, None, 5]
+
+
+def test_a_part_of_a_model_of_the_zoo_is_imported(netspec, work):
+    netspec.ok("import", "lenet_mnist", "--output", "features", "--drop-head", "1")
+    assert [layer.name for layer in load_net("features/net.yaml").layers][-1] == "fc1"
 
 
 def test_an_invalid_opset_is_rejected(netspec, trained):

@@ -136,6 +136,13 @@ def test_help_has_a_line_for_each_option(netspec, words, monkeypatch):
         assert not row.startswith("  ") or re.search(r"  [A-Z][a-z]+ .*[.\]]$", row), f"{row} is no sentence"
 
 
+def test_help_shows_words_after_a_flag_and_each_kind_of_argument(netspec):
+    assert "\n  --resume [auto|FILE]  Continue a run" in netspec.ok("train", "--help").out
+    lines = netspec.ok("check", "--help").out.splitlines()
+    assert lines[0] == "Usage: netspec check MODEL... [KEY=VALUE|~KEY]... [OPTIONS]"
+    assert {"MODEL...", "[KEY=VALUE|~KEY]..."} <= {line.split()[0] for line in lines if line.strip()}
+
+
 def test_help_lists_every_command(netspec):
     text = netspec("--help").out
     for title, commands in app.SECTIONS.items():
