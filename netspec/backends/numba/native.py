@@ -25,7 +25,7 @@ from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
 
 PACKAGE = __name__.rpartition(".")[0]
-ABI = 4
+ABI = 5
 """Version of the calling convention and compilation; a change invalidates the cache."""
 
 

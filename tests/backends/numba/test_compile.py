@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import uuid
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from numba.core.codegen import JITCPUCodegen
+from numba.core.codegen import AOTCodeLibrary, JITCPUCodegen
 
+from netspec.backends.disk_cache import DiskCache
+from netspec.backends.numba import native
 from netspec.backends.numba.native import CompiledKernel, Literal, Number, Pointer, Size, of_source
+from netspec.graph.ops.pooling import MaxPool
+from netspec.graph.ops.window import Window
 from netspec.graph.types import DType
+from tests.backends.numba.run import by_numba
 
 
 def new_kernel(body: str) -> CompiledKernel:
@@ -35,3 +43,18 @@ def test_no_machine_code_is_generated_for_this_process(monkeypatch: pytest.Monke
 def test_a_kernel_that_may_raise_is_refused() -> None:
     with pytest.raises(RuntimeError, match="calls raise: it cannot run outside of numba"):
         new_kernel("if y[0] > 3:\n        raise ValueError")
+
+
+def test_max_pooling_compares_vectors_of_channels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    code: list[str] = []
+    emit: Any = AOTCodeLibrary.emit_native_object
+
+    def record(library: Any) -> bytes:
+        code.append(library.get_llvm_str())
+        return bytes(emit(library))
+
+    monkeypatch.setattr(AOTCodeLibrary, "emit_native_object", record)
+    monkeypatch.setattr(native, "folder", lambda: DiskCache(tmp_path))
+    monkeypatch.setattr(native, "_of_function", native._of_function.__wrapped__)
+    by_numba(MaxPool(Window((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1))), np.zeros((2, 32, 8, 8), np.float32))
+    assert re.search(r"fcmp .*<\d+ x float>", "".join(code))
