@@ -72,11 +72,6 @@ Autotune: TypeAlias = Annotated[
     ),
 ]
 
-WorkersPerHost: TypeAlias = Annotated[
-    int | None, typer.Option("--workers-per-host", metavar="N", help="Place N workers on each host [default: 1].")
-]
-"""Default 1 in every command: messages then leave a host."""
-
 DYNAMIC = "dynamic"
 """Value of --batch-size for a model that accepts any number of samples."""
 BatchOrDynamic: TypeAlias = Annotated[

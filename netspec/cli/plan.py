@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Autotune, Json, NetModel, Overrides, WorkersPerHost
+from netspec.cli.options import Autotune, Json, NetModel, Overrides
 from netspec.cli.output import STATES, count, print_json, scaled, size, table
 from netspec.errors import counted, listing
 
@@ -43,7 +43,9 @@ def plan(
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Show what each of N workers sends and allocates.")
     ] = None,
-    workers_per_host: WorkersPerHost = None,
+    workers_per_host: Annotated[
+        int | None, typer.Option(metavar="N", help="Place N workers on each host [default: see above].")
+    ] = None,
     device: Annotated[
         str | None,
         typer.Option("--device", metavar="NAME", help="Plan for this GPU, present or not [default: the CPU]."),
@@ -62,7 +64,8 @@ def plan(
     --device accepts t4, a100, l40s, rtx4090, h100, h200 and b200. The plan then shows whether the net fits into the
     GPU's memory, the largest batch that does, and the minimum time of a step.
 
-    --workers-per-host is 1 by default; with hogwild, which needs shared memory, all workers are on one host.
+    --workers-per-host is 1 by default, or 8 if --device is a GPU; with hogwild, which needs shared memory, all workers
+    are on one host.
 
     --largest-batch plans more batch sizes, without recomputation, and compares them with the memory of this machine or,
     with --device, of the GPU. Batches in the loader and Python itself need some memory in addition.

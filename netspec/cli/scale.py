@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Device, Json, NetModel, Overrides, Threads, WorkersPerHost, writable
+from netspec.cli.options import Device, Json, NetModel, Overrides, Threads, writable
 from netspec.cli.output import count, print_json, size, table
 from netspec.errors import InputError
 
@@ -55,7 +55,9 @@ def scale(
     workers: WorkerCounts = None,
     network: Annotated[str, typer.Option(metavar="NAME", help="Connect hosts by this network.")] = "ib-hdr",
     within: Annotated[str, typer.Option(metavar="NAME", help="Connect a host's workers.")] = "shared-memory",
-    workers_per_host: WorkersPerHost = None,
+    workers_per_host: Annotated[
+        int | None, typer.Option("--workers-per-host", metavar="N", help="Place N workers on each host [default: 1].")
+    ] = None,
     batch_size: BatchSize = None,
     strategy: Strategies = None,
     algorithm: Annotated[str, typer.Option(metavar="NAME", help="Sum gradients by this algorithm.")] = "auto",
