@@ -19,6 +19,7 @@ from tests.exchange.lift.models.contrib import (
     KEPT,
     KEYS,
     MODELS,
+    POSITIONS,
     PROJECTIONS,
     QUERY,
     Arrays,
@@ -26,6 +27,7 @@ from tests.exchange.lift.models.contrib import (
     drawn,
     heads,
     own,
+    rotated,
     to_itself,
     whole,
 )
@@ -124,6 +126,18 @@ UNSUPPORTED = {
     ),
     "an unknown operator": (contributed([own("Sampling", "x")], {"x": QUERY}), "com.microsoft.Sampling"),
     "a mask of first keys": (to_itself(" m", weights={"m": whole(3, 5, 0, 0), **PROJECTIONS}), "start and end"),
+    "late positions": (rotated(2, 3, 8, weights={"p": np.array([7])}), "positions 7 to 9 are not in cos_cache"),
+    "fewer heads than the tables are for": (
+        rotated(2, 3, 16, more=POSITIONS, num_heads=2), "must have 4 columns for 8 rotated features, got 2"
+    ),
+    "tables for more features than rotate": (
+        rotated(2, 3, 8, more=POSITIONS, num_heads=2, rotary_embedding_dim=2), "must have 1 columns"
+    ),
+    "rotated in part without heads": (
+        rotated(2, 3, 16, more=POSITIONS, rotary_embedding_dim=4), "`rotary_embedding_dim` without `num_heads`"
+    ),
+    "rotated vectors": (rotated(2, 8, more=POSITIONS), "x has 2 axes instead of 3 or 4"),
+    "a computed position": (rotated(2, 3, 8, more={"p": np.array([1])}), "position of the first token is computed"),
 }  # fmt: skip
 
 

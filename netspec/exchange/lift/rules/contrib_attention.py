@@ -85,6 +85,43 @@ def multi_head_attention(ctx: LiftContext, node: OperatorNode) -> None:
     steps.lift()
 
 
+@rule("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding(ctx: LiftContext, node: OperatorNode) -> None:
+    """Replace the node by ONNX's operator, which takes the position of each token as its last operand.
+
+    x: (N, T, heads · D) or (N, heads, T, D); positions: (N, T), or a constant for the first token. `scale` and
+    `is_packed_batching` are ignored, because they do not change onnxruntime's results.
+    """
+    steps, (x, positions, cosines, sines) = Expansion(ctx, node), node.inputs
+    shape, attributes = ctx.tensors.shape(x), node.attributes
+    part, heads = attributes.get("rotary_embedding_dim", 0), attributes.get("num_heads", 0)
+    (rows, columns), sine_shape = ctx.tensors.shape(cosines), ctx.tensors.shape(sines)
+    if len(shape) == 4:
+        heads, features = shape[1], shape[3]
+    elif len(shape) == 3:
+        if part and not heads:
+            raise UnsupportedFeature("`rotary_embedding_dim` without `num_heads`")
+        heads = heads or shape[2] // (2 * columns)
+        features = shape[2] // heads
+    else:
+        raise UnsupportedFeature(f"x has {len(shape)} axes instead of 3 or 4")
+    rotated = part or features
+    if 2 * columns != rotated or sine_shape != (rows, columns):
+        raise UnsupportedFeature(
+            f"cos_cache and sin_cache must have {rotated / 2:g} columns for {rotated} rotated features, "
+            f"got {columns} and {sine_shape[1]}"
+        )
+    if ctx.tensors.rank(positions) < 2:
+        first = int(ctx.tensors.constant(positions, "position of the first token").item())
+        end = first + shape[-2]
+        if first < 0 or end > rows:
+            raise UnsupportedFeature(f"positions {first} to {end - 1} are not in cos_cache, which has {rows} rows")
+        positions = steps.constant(np.arange(first, end, dtype="int64")[None])
+    fields = {"num_heads": heads, "interleaved": attributes.get("interleaved", 0), "rotary_embedding_dim": part}
+    steps.node("RotaryEmbedding", x, cosines, sines, positions, **fields)
+    steps.lift()
+
+
 def _biased(ctx: LiftContext, steps: Expansion, node: OperatorNode, names: list[str]) -> list[str]:
     """Add their parts of the bias to query, key and value."""
     if not node.operand(3):

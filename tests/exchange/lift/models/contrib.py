@@ -120,6 +120,10 @@ TWO: dict[str, Any] = {"q": QUERY, "k": KEYS, "v": drawn(2, 5, 8)}
 WORDS: dict[str, Any] = {"i": whole([1, 2, 3, 4, 5], [0, 8, 7, 6, 2]), "s": whole([0, 0, 1, 1, 1], [1, 0, 0, 0, 1])}
 TABLES: dict[str, Any] = {"w": drawn(9, 8), "p": drawn(6, 8), "t": drawn(2, 8), "g": drawn(8), "b": drawn(8)}
 
+ANGLES = np.arange(9)[:, None] * [1.0, 0.1]
+TURNS: dict[str, Any] = {"c": np.cos(ANGLES).astype("float32"), "s": np.sin(ANGLES).astype("float32")}
+POSITIONS: dict[str, Any] = {"p": np.array([[0, 1, 2], [4, 3, 6]])}
+
 
 def to_itself(operands: str, more: Arrays | None = None, weights: Arrays = PROJECTIONS, **attributes: Any) -> Any:
     attention = own("Attention", f"x w b{operands}", num_heads=2, **attributes)
@@ -128,6 +132,12 @@ def to_itself(operands: str, more: Arrays | None = None, weights: Arrays = PROJE
 
 def heads(inputs: str, arrays: Arrays, weights: Arrays | None = None, **attributes: Any) -> Any:
     return contributed([own("MultiHeadAttention", inputs, num_heads=2, **attributes)], arrays, **(weights or {}))
+
+
+def rotated(*shape: int, more: Arrays | None = None, weights: Arrays | None = None, **attributes: Any) -> Any:
+    rotation = own("RotaryEmbedding", "x p c s", **attributes)
+    x = np.random.default_rng(12).normal(size=shape).astype("float32")  # `drawn` would change all models below
+    return contributed([rotation], {"x": x, **(more or {})}, **TURNS, **(weights or {}))
 
 
 ATTENTION: dict[str, tuple[onnx.ModelProto, Arrays]] = {
@@ -160,6 +170,12 @@ ATTENTION: dict[str, tuple[onnx.ModelProto, Arrays]] = {
         [own("EmbedLayerNormalization", "i s w p t g b  o", "y, l")],
         {**WORDS, "o": whole([1, 2, 3, 4, 5], [5, 4, 3, 0, 1])}, **TABLES,
     ),
+    "rotated": rotated(2, 3, 8, more=POSITIONS),
+    "rotated in pairs of neighbors": rotated(2, 3, 8, more=POSITIONS, interleaved=1, scale=2.0),
+    "rotated from a position": rotated(2, 3, 8, weights={"p": np.array([2])}, num_heads=2),
+    "rotated in part": rotated(2, 3, 16, more=POSITIONS, num_heads=2, rotary_embedding_dim=4),
+    "rotated heads": rotated(2, 2, 3, 4, weights={"p": np.array([2])}),
+    "rotated heads in part": rotated(2, 2, 3, 8, more=POSITIONS, num_heads=2, rotary_embedding_dim=4),
 }  # fmt: skip
 
 MODELS = {**FUSED, **ATTENTION}
