@@ -180,6 +180,9 @@ def elements(keras: Any) -> Any:
         x * 0.0,
         ops.copy(x),
         2.0**x,
+        ops.nan_to_num(ops.log(x), nan=-2.0),
+        ops.nan_to_num(x / n),
+        ops.nan_to_num(x / n, posinf=3.0, neginf=-4.0),
     ]
     others = [
         n + 2,
@@ -202,6 +205,7 @@ def elements(keras: Any) -> Any:
         ops.cast(ops.logical_xor(x > 0.0, y > 0.0), "float32"),
         ops.where(n > 0, n, -1),
         ops.where(n > 1, 1.5, x),
+        ops.nan_to_num(n),
     ]
     return keras.Model([x, y, n], [*floats, *others], name="elements")
 

@@ -15,6 +15,7 @@ import pytest
 from netspec.errors import InputError
 from netspec.exchange.importing import import_model
 from tests.exchange.formats.keras.recorded import FILES
+from tests.exchange.formats.keras.test_samples import functional, given, op
 from tests.exchange.formats.keras.written import archive, new, new_model, tree
 
 
@@ -74,6 +75,12 @@ def test_everything_without_a_counterpart_is_listed_at_once(tmp_path: Path) -> N
 )  # fmt: skip
 def test_a_layer_without_a_counterpart(layer: dict[str, Any], message: str, tmp_path: Path) -> None:
     assert message in refused(archive(tmp_path / "m.keras", new_model(layer)))
+
+
+@pytest.mark.parametrize(("nan", "text"), [(float("inf"), "inf"), ([0.0, 1.0], "[0.0, 1.0]"), (True, "True")])
+def test_nan_is_replaced_by_finite_numbers_only(nan: Any, text: str, tmp_path: Path) -> None:
+    model = functional(tmp_path / "m.keras", given("x", 4), op("NanToNum", "finite", "x", nan=nan))
+    assert f"`finite` (NanToNum) can't be imported: it replaces elements by {text}" in refused(model)
 
 
 @pytest.mark.parametrize(

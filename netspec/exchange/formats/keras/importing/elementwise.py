@@ -106,6 +106,24 @@ def full_like(op: KerasOperation) -> str:
     return op.node(FORMULA, cast_to(op, op.tensor, dtype), domain=DOMAIN, text=f"{literal} if {{0}} < 0 else {literal}")
 
 
+@operation("nan_to_num")
+def nan_to_num(op: KerasOperation) -> str:
+    """Replace NaN by 0 and infinite elements by the limits of float32, unless the arguments name other numbers."""
+    limit = float(np.finfo("float32").max)
+    replacements = []
+    for index, (name, default) in enumerate({"nan": 0.0, "posinf": limit, "neginf": -limit}.items(), start=1):
+        argument = op.argument(name, index)
+        number = default if argument is None else argument
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not isfinite(number):
+            raise UnsupportedFeature(f"it replaces elements by {str(number)[:40]}")
+        replacements.append(repr(float(number)))
+    if not op.tensor.value.dtype.is_float:
+        return op.node("Identity", op.tensor)
+    nan, posinf, neginf = replacements
+    formula = f"{nan} if isnan({{0}}) else ({posinf} if {{0}} > 0 else {neginf}) if isinf({{0}}) else {{0}}"
+    return op.node(FORMULA, op.tensor, domain=DOMAIN, text=formula)
+
+
 @operation("exp", *_UNARY, *_BINARY, *FORMULAS, "rsqrt", "where", "select")
 def elementwise(op: KerasOperation) -> str:
     """An operator of ONNX with operands of one type, or a formula."""

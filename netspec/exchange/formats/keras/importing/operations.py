@@ -40,7 +40,7 @@ _REASONS: Mapping[str, str] = {
         "argpartition median percentile quantile nanmedian nanpercentile nanquantile digitize"
     ),
     "it replaces values that are not numbers": (
-        "nan_to_num nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar"
+        "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar"
     ),
     "it transforms images in a way that no layer does": (
         "affine_transform elastic_transform extract_patches gaussian_blur hsv_to_rgb map_coordinates "
