@@ -68,6 +68,16 @@ def test_a_wrong_derivative_fails_with_its_layer(
     assert "5 of 9 gradients wrong" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", [{}, {"name": "logits"}])
+def test_a_wrong_gradient_of_inputs_alone_is_of_the_first_layers(
+    monkeypatch: pytest.MonkeyPatch, name: dict[str, str]
+) -> None:
+    monkeypatch.setattr(Tanh, "vjp", wrong_tanh)
+    layers = [{"type": "Activation", "activation": "tanh"}, {**name, "type": "Dense", "units": 3}]
+    check = netspec.gradcheck({**NET, "layers": layers, "losses": [{**NET["losses"][0], "from": None}]})
+    assert check.suspect == f"the error is in a layer before `{name.get('name', 'dense')}`, whose gradient is right"
+
+
 def test_a_kink_is_no_failure(tmp_path: Path) -> None:
     net = {
         **NET, "layers": [{"name": "on", "type": "ReLU"}, {"name": "logits", "type": "Dense", "units": 3}]

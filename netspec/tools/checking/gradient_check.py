@@ -7,7 +7,7 @@ differences (L(θ + h·d) − L(θ)) / h and (L(θ) − L(θ − h·d)) / h do n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -138,10 +138,7 @@ def gradcheck(
     tensors, sampled = checker.check(elements, tolerance)
     net = net_of(spec)
     name = (spec.name if isinstance(spec, TrainSpec) else None) or net.name
-    order = [layer.name or "" for layer in net.layers]
-    return GradientCheck(
-        name, checker.loss(), rows, data, tolerance, tuple(tensors), sampled, _suspect(tensors, order)
-    )  # fmt: skip
+    return GradientCheck(name, checker.loss(), rows, data, tolerance, tuple(tensors), sampled, _suspect(tensors))
 
 
 def _from_training(
@@ -335,14 +332,15 @@ def _cause(wrong: Sequence[_Derivative]) -> str:
     return "the gradient of an operation is wrong"
 
 
-def _suspect(tensors: Sequence[TensorGradient], order: Sequence[str]) -> str | None:
+def _suspect(tensors: Sequence[TensorGradient]) -> str | None:
     """Name the layers in which the error may be: an error in a layer affects it and those before it."""
-    failed = [tensor.layer for tensor in tensors if tensor.result == "failed" and tensor.layer in order]
+    # Parameters are in the order of their layers; inputs, which belong to no layer, come before all of them.
+    order = list(dict.fromkeys(["", *(tensor.layer for tensor in tensors)]))
+    failed = [order.index(tensor.layer) for tensor in tensors if tensor.result == "failed"]
     if not failed:
         return None
-    last = max(failed, key=order.index)
-    position: Callable[[str], int] = order.index
-    right = [tensor.layer for tensor in tensors if tensor.result == "ok" and tensor.layer in order]
-    later = [layer for layer in right if position(layer) > position(last)]
-    end = f"before `{min(later, key=position)}`, whose gradient is right" if later else "up to the losses"
-    return f"the error is in `{last}` or a layer after it, {end}"
+    last = max(failed)
+    later = [place for tensor in tensors if tensor.result == "ok" and (place := order.index(tensor.layer)) > last]
+    start = f"`{order[last]}` or a layer after it," if last else "a layer"
+    end = f"`{order[min(later)]}`, whose gradient is right" if later else "the losses"
+    return f"the error is in {start} before {end}"
