@@ -16,7 +16,7 @@ from tests.docs.examples import ROOT
 _BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\S+\.yaml)\n")
 _SAVED = re.compile(r"[Ss]ave this as `([^`]+\.py)`[^`]*\Z")
-_COMMAND = re.compile(r"(mkdir|cat >|cp|cd|echo|curl|python|netspec) ?")
+_COMMAND = re.compile(r"(mkdir|cat >|cp|sed|cd|echo|curl|python|netspec) ?")
 TIMEOUT = 300
 PORT = 8000
 """The port at which the services on the pages listen."""
