@@ -58,5 +58,9 @@ def build_layer(
 def invalid_field(type_: str, error: ValidationError) -> UnsupportedFeature:
     """The reason why a type does not take fields."""
     first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"])
-    return UnsupportedFeature(f"{type_} does not take it: {path}: {first['msg']}"[:300])
+    path, reason = ".".join(str(part) for part in first["loc"]), first["msg"]
+    if path:
+        verb = " is" if reason.startswith("not ") else "" if reason.startswith("has ") else ":"
+        reason = f"`{path}`{verb} {reason}"
+    got = first.get("ctx", {}).get("got")
+    return UnsupportedFeature((f"{type_} does not take it: {reason}" + (f", got {got}" if got else ""))[:300])

@@ -63,8 +63,8 @@ def test_summary_and_contact_sheet_of_images(netspec, work, photos):
     assert (result.status, result.err) == (0, "")
     assert result.out.startswith("train: 10 samples of `image_folder`\n")
     lines = [line.split() for line in result.out.splitlines()]
-    assert ["image", "raw", "[3,", "16,", "14]", "of", "uint8"] in [line[:7] for line in lines]
-    assert ["image", "prepared", "[3,", "12,", "12]", "of", "float32"] in [line[:7] for line in lines]
+    assert ["image", "raw", "uint8", "of", "shape", "[3,", "16,", "14]"] in [line[:8] for line in lines]
+    assert ["image", "prepared", "float32", "of", "shape", "[3,", "12,", "12]"] in [line[:8] for line in lines]
     assert ["cat", "4", "40.0", "%", "#" * 20] in lines
     assert ["dog", "6", "60.0", "%", "#" * 30] in lines
     assert "learned from the training data:\n" in result.out

@@ -29,7 +29,7 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
     "wrong kernel": (model([node("Conv", "x w")], w=floats(4, 3, 3, 3)), "needs weights of shapes"),
     "window too large": (model([node("Conv", "x w")], w=floats(4, 2, 9, 9)), "the window is larger than the input"),
     "size of the result": (
-        model([node("ConvTranspose", "x w", output_shape=[9, 9])], w=floats(2, 3, 3, 3)), "padding is not smaller"
+        model([node("ConvTranspose", "x w", output_shape=[9, 9])], w=floats(2, 3, 3, 3)), "must be smaller"
     ),
     "too few scales": (
         model([node("Resize", "x  k")], k=np.array([1, 2, 1], "float32")), "scales [1.0, 2.0, 1.0] of 4 axes"
@@ -40,7 +40,7 @@ UNSUPPORTED: dict[str, tuple[onnx.ModelProto, str]] = {
         model([helper.make_node("BatchNormalization", [*"xgbmv"], ["p", "i"]), node("Add", "p i")], **BN),
         "its second result, `i`, is used",
     ),
-    "negative constant": (model([node("LRN", "x", size=3, bias=-1.0)]), "does not take it: k: Input should be"),
+    "negative constant": (model([node("LRN", "x", size=3, bias=-1.0)]), "does not take it: `k`: Input should be"),
     "no such shape": (model([node("Reshape", "x s")], s=ints(0, 7)), "cannot take the shape [0, 7]"),
     "nonsense axes": (model([node("Transpose", "x", "t", perm=[0, 9]), node("Relu", "t")]), "not an order of axes"),
     "whole weights": (model([node("MatMul", "x w")], ("N", 3), w=np.ones((3, 2), "int32")), "its weights are int32"),
@@ -109,7 +109,7 @@ def test_an_axis_that_is_called_unknown_has_no_name(tmp_path: Path) -> None:
     assert str(error.value.problems[0].hint).endswith("`--shape x=2,…,…`")
 
 
-NEGATIVE = "LocalResponseNormalization does not take it: k: Input should be greater than 0"
+NEGATIVE = "LocalResponseNormalization does not take it: `k`: Input should be greater than 0"
 
 
 def test_all_of_it_at_once(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_everything_without_a_counterpart_is_listed_at_once(tmp_path: Path) -> N
         (new("AutoContrast", name="a"), "a transform of the data"),
         (new("Dense", name="a", units=2, dtype={
             "class_name": "P", "config": {"name": "int8_from_float32"}}), "quantized"),
-        (new("Dense", name="a", units="many"), "Dense does not take it: units"),
+        (new("Dense", name="a", units="many"), "Dense does not take it: `units`"),
         (new("Conv2D", name="a", filters=1, kernel_size=2), "`a` (Conv2D)"),
         (new("TFSMLayer", name="a", filepath="/etc"), "runs code"),
     ],
