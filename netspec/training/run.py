@@ -23,7 +23,7 @@ from netspec.schema.replaced_variables import replaced_variables
 from netspec.schema.specs.monitor import set_modes
 from netspec.schema.specs.train import TrainSpec
 from netspec.training.adaptation import adapt
-from netspec.training.callbacks.base import Callback, CallbackSpec
+from netspec.training.callbacks.base import Callback, CallbackSpec, unknown_hooks
 from netspec.training.callbacks.early_stopping import EarlyStopping
 from netspec.training.callbacks.log import EventListener
 from netspec.training.class_weights import with_class_weights
@@ -441,12 +441,14 @@ def built_callback(callback: object, spec: TrainSpec) -> Callback:
         set_modes([callback], spec.net, spec.data.evaluate)
         if problems := list(callback.conflicts(spec)):
             raise InputError(problems)
-        return callback.build()
-    if isinstance(callback, Callback):
-        return callback
-    raise InputError(
-        "not a callback", expected="an object of a subclass of `netspec.Callback`", got=repr(callback)[:80]
-    )
+        callback = callback.build()
+    if not isinstance(callback, Callback):
+        raise InputError(
+            "not a callback", expected="an object of a subclass of `netspec.Callback`", got=repr(callback)[:80]
+        )
+    if problems := unknown_hooks(callback):
+        raise InputError(problems)
+    return callback
 
 
 def _report_start(loop: TrainingLoop, start: StartingPoint, resume: bool | str | Path, notes: Sequence[str]) -> None:

@@ -133,6 +133,26 @@ def test_objects_that_are_no_callbacks_are_refused(spec: Make, tmp_path: Path) -
         netspec.train(spec(), run_dir=tmp_path / "run", callbacks=callbacks)
 
 
+def test_a_method_that_is_not_a_hook_is_refused(spec: Make, tmp_path: Path) -> None:
+    class Machine:
+        def on_battery(self) -> bool:
+            return False
+
+    class Ends(Machine, netspec.Callback):
+        on_rank = 0
+
+        def on_step_ends(self, training: TrainingLoop) -> None: ...
+
+        def on_train_batch_end(self, training: TrainingLoop) -> None: ...
+
+    with pytest.raises(InputError) as error:
+        netspec.train(spec(), run_dir=tmp_path / "run", callbacks=[Ends()])
+    assert [(problem.message, problem.hint) for problem in error.value.problems] == [
+        (f"the callback `Ends` has a method `{name}`, which is not a hook", "did you mean `on_step_end`?")
+        for name in ("on_step_ends", "on_train_batch_end")
+    ]
+
+
 def test_state_that_json_cannot_hold_is_an_error(spec: Make, tmp_path: Path) -> None:
     class Arrays(netspec.Callback):
         def state_dict(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from netspec.errors import Problem, did_you_mean, listing
 from netspec.schema.specs.spec import Spec
 
 if TYPE_CHECKING:
@@ -86,6 +87,20 @@ class Callback:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned. Checkpoints without this callback do not call it."""
+
+
+def unknown_hooks(callback: Callback) -> list[Problem]:
+    """Return a problem for each method `on_…` that is not a hook. Base classes that are not callbacks may have any."""
+    classes = [cls for cls in type(callback).__mro__ if issubclass(cls, Callback)]
+    methods = {name for cls in classes for name, member in vars(cls).items() if callable(member)}
+    unknown = sorted(name for name in methods if name.startswith("on_") and name not in HOOKS)
+    return [
+        Problem(
+            f"the callback `{type(callback).__name__}` has a method `{name}`, which is not a hook",
+            expected=f"one of {listing(HOOKS)}", hint=did_you_mean(name, HOOKS),
+        )
+        for name in unknown
+    ]  # fmt: skip
 
 
 class CallbackSpec(Spec):
