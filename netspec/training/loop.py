@@ -254,7 +254,10 @@ class TrainingLoop:
             try:
                 states[name] = {"stop_training": callback.stop_training, "state": json.loads(json.dumps(state))}
             except (TypeError, ValueError) as error:
-                raise RunError(f"JSON can't hold the state of the callback `{name}`", got=str(error)) from error
+                raise RunError(
+                    f"JSON can't hold the state of the callback `{name}`", got=_json_problem(state) or str(error),
+                    hint="`float(x)` converts a scalar, `x.tolist()` an array",
+                ) from error  # fmt: skip
         return states
 
     def nothing_left(self) -> bool:
@@ -550,6 +553,16 @@ class TrainingLoop:
         if self.compiler.info[state].role == "gradient":  # a step that starts again does not read it
             return is_same_step
         return failed is not None and is_same_step and bool(np.isfinite(self.compiler.states[state]).all())
+
+
+def _json_problem(state: Any) -> str | None:
+    """Return the first entry of a callback's state that JSON can't hold, and why."""
+    for key, value in state.items() if isinstance(state, Mapping) else ():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            return f"`{key}`: {error}"
+    return None
 
 
 def _named(callbacks: Sequence[Callback]) -> dict[str, Callback]:

@@ -443,9 +443,13 @@ def built_callback(callback: object, spec: TrainSpec) -> Callback:
             raise InputError(problems)
         callback = callback.build()
     if not isinstance(callback, Callback):
-        raise InputError(
-            "not a callback", expected="an object of a subclass of `netspec.Callback`", got=repr(callback)[:80]
+        name = (
+            callback.__name__ if isinstance(callback, type) and issubclass(callback, (Callback, CallbackSpec)) else None
         )
+        raise InputError(
+            "not a callback", expected="an object of a subclass of `netspec.Callback`", got=repr(callback)[:80],
+            hint=f"pass an object of the class: `{name}()`" if name else None,
+        )  # fmt: skip
     if problems := unknown_hooks(callback):
         raise InputError(problems)
     return callback

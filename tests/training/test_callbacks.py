@@ -131,6 +131,9 @@ def test_objects_that_are_no_callbacks_are_refused(spec: Make, tmp_path: Path) -
     callbacks: Any = [print]
     with pytest.raises(InputError, match="not a callback"):
         netspec.train(spec(), run_dir=tmp_path / "run", callbacks=callbacks)
+    callbacks = [Counter]
+    with pytest.raises(InputError, match=r"not a callback[\s\S]*hint: pass an object of the class: `Counter\(\)`"):
+        netspec.train(spec(), run_dir=tmp_path / "run", callbacks=callbacks)
 
 
 def test_a_method_that_is_not_a_hook_is_refused(spec: Make, tmp_path: Path) -> None:
@@ -156,9 +159,10 @@ def test_a_method_that_is_not_a_hook_is_refused(spec: Make, tmp_path: Path) -> N
 def test_state_that_json_cannot_hold_is_an_error(spec: Make, tmp_path: Path) -> None:
     class Arrays(netspec.Callback):
         def state_dict(self) -> dict[str, Any]:
-            return {"array": np.zeros(3)}
+            return {"steps": 3, "array": np.zeros(3)}
 
-    with pytest.raises(RunError, match="JSON can't hold the state of the callback `Arrays`"):
+    message = r"state of the callback `Arrays`\s+got: `array`: Object of type ndarray[\s\S]*`x.tolist\(\)` an array"
+    with pytest.raises(RunError, match=message):
         netspec.train(spec(max_steps=4), run_dir=tmp_path / "run", callbacks=[Arrays()])
 
 
