@@ -307,7 +307,7 @@ def _emitted(
             hint="export for a fixed batch size",
         )
         problems[problem] = None
-    problems.update(dict.fromkeys(messages.check_opset(first, opset)))
+    problems.update(dict.fromkeys(messages.check_opset(first, opset, tidied[0])))
     other = {**last.inputs, **last.outputs}
     dims: dict[str, Dims] = {}
     for name, kind in {**first.inputs, **first.outputs}.items():

@@ -94,33 +94,39 @@ def open_session(model: bytes | Path) -> Any:
         raise RunError("onnxruntime does not take the exported model", got=str(error)) from error
 
 
-def check_opset(graph: LoweredGraph, opset: int) -> list[Problem]:
-    """A problem for each node that does not exist in the opset."""
+def check_opset(graph: LoweredGraph, opset: int, current: LoweredGraph) -> list[Problem]:
+    """A problem for each node that does not exist in the opset; `current` is the graph before it was made older."""
+    reasons = [(node, why) for node in graph.nodes if (why := _missing(graph, node, opset))]
+    if not reasons:
+        return []
+    newest = newest_opset()
+    never = {node.scope.layer for node in current.nodes if _missing(current, node, newest)}
+    problems: dict[Problem, None] = {}
+    for node, why in reasons:
+        layer = node.scope.layer
+        problem = Problem(
+            f"layer `{layer}` ({node.scope.kind}) can't be written in ONNX opset {opset}", node.scope.location,
+            f"layers.{layer}", got=why,
+            hint=None if layer in never else f"use a newer one; the newest here is {newest}",
+        )  # fmt: skip
+        problems[problem] = None
+    return list(problems)
+
+
+def _missing(graph: LoweredGraph, node: OperatorNode, opset: int) -> str | None:
+    """Return what an opset lacks to express a node: its operator, an attribute or a type; None if it lacks nothing."""
     import onnx
 
-    problems: dict[Problem, None] = {}
-    for node in graph.nodes:
-        why = None
-        try:
-            schema = onnx.defs.get_schema(node.op_type, opset)
-        except onnx.defs.SchemaError:
-            why = f"there is no {node.op_type} yet"
-        else:
-            unknown = sorted(node.attributes.keys() - schema.attributes.keys())
-            if unknown:
-                why = f"its {node.op_type} has no attribute {', '.join(unknown)}"
-            elif not schema.min_input <= len(node.inputs) <= schema.max_input:
-                why = f"its {node.op_type} takes other operands"
-            else:
-                why = _untaken(graph, node, schema)
-        if why:
-            layer = node.scope.layer
-            problem = Problem(
-                f"layer `{layer}` ({node.scope.kind}) can't be written in ONNX opset {opset}", node.scope.location,
-                f"layers.{layer}", got=why, hint=f"use a newer one; the newest here is {newest_opset()}",
-            )  # fmt: skip
-            problems[problem] = None
-    return list(problems)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset)
+    except onnx.defs.SchemaError:
+        return f"there is no {node.op_type} yet"
+    unknown = sorted(node.attributes.keys() - schema.attributes.keys())
+    if unknown:
+        return f"its {node.op_type} has no attribute {', '.join(unknown)}"
+    if not schema.min_input <= len(node.inputs) <= schema.max_input:
+        return f"its {node.op_type} takes other operands"
+    return _untaken(graph, node, schema)
 
 
 def _untaken(graph: LoweredGraph, node: OperatorNode, schema: onnx.defs.OpSchema) -> str | None:

@@ -93,9 +93,18 @@ def test_an_opset_without_the_operator(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"layer `most` .* can't be written in ONNX opset 11") as error:
         to_onnx(net.graph, net.states, opset=11)
     assert "its Max takes no int32" in error.value.render()
-    assert str(newest_opset()) in error.value.render()
+    assert f"the newest here is {newest_opset()}" in error.value.render()
     with pytest.raises(InputError, match="cannot write ONNX opset 99"):
         to_onnx(net.graph, net.states, opset=99)
+
+
+@pytest.mark.parametrize("opset", [17, None])
+def test_a_type_that_no_opset_takes_has_no_hint(opset: int | None) -> None:
+    shifted = {"name": "shifted", "type": "Expression", "expr": "shift_left(x, 2)", "keep_types": True}
+    net = Net.of(net_data(shifted, inputs={"x": {"shape": [3], "dtype": "int32"}}))
+    with pytest.raises(InputError) as error:
+        to_onnx(net.graph, net.states, opset=opset)
+    assert [(problem.got, problem.hint) for problem in error.value.problems] == [("its BitShift takes no int32", None)]
 
 
 def x(*shape: int, dtype: DType = DType.FLOAT32) -> Any:
