@@ -136,8 +136,7 @@ def heads(inputs: str, arrays: Arrays, weights: Arrays | None = None, **attribut
 
 def rotated(*shape: int, more: Arrays | None = None, weights: Arrays | None = None, **attributes: Any) -> Any:
     rotation = own("RotaryEmbedding", "x p c s", **attributes)
-    x = np.random.default_rng(12).normal(size=shape).astype("float32")  # `drawn` would change all models below
-    return contributed([rotation], {"x": x, **(more or {})}, **TURNS, **(weights or {}))
+    return contributed([rotation], {"x": drawn(*shape), **(more or {})}, **TURNS, **(weights or {}))
 
 
 ATTENTION: dict[str, tuple[onnx.ModelProto, Arrays]] = {
