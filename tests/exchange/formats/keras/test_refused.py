@@ -15,8 +15,7 @@ import pytest
 from netspec.errors import InputError
 from netspec.exchange.importing import import_model
 from tests.exchange.formats.keras.recorded import FILES
-from tests.exchange.formats.keras.test_samples import functional, given, op
-from tests.exchange.formats.keras.written import archive, new, new_model, tree
+from tests.exchange.formats.keras.written import archive, functional, given, new, new_model, op, tree
 
 
 def refused(path: Path) -> str:

@@ -11,42 +11,8 @@ import pytest
 from netspec.errors import InputError
 from netspec.exchange.importing import import_model
 from netspec.schema.load import load_net
-from tests.exchange.formats.keras.written import archive
+from tests.exchange.formats.keras.written import CORE, functional, given, op
 from tests.exchange.nets import Net
-
-NUMPY, CORE = "keras.src.ops.numpy", "keras.src.ops.core"
-
-
-def op(kind: str, name: str, *args: Any, module: str = NUMPY, **config: Any) -> dict[str, Any]:
-    """An operation; names among its arguments, in lists too, are of what it reads."""
-    return {
-        "module": module, "class_name": kind, "name": name, "registered_name": kind, "config": {"name": name, **config},
-        "inbound_nodes": [{"args": [_tensors(argument) for argument in args], "kwargs": {}}],
-    }  # fmt: skip
-
-
-def _tensors(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_tensors(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    return {
-        "class_name": "__keras_tensor__",
-        "config": {"shape": [], "dtype": "float32", "keras_history": [value, 0, 0]},
-    }
-
-
-def given(name: str, *shape: int) -> dict[str, Any]:
-    config = {"name": name, "batch_shape": [None, *shape], "dtype": "float32"}
-    return {"module": "keras.layers", "class_name": "InputLayer", "name": name, "config": config, "inbound_nodes": []}
-
-
-def functional(path: Path, *layers: dict[str, Any]) -> Path:
-    inputs = [[layer["name"], 0, 0] for layer in layers if layer["class_name"] == "InputLayer"]
-    config = {"name": "net", "trainable": True, "layers": list(layers), "input_layers": inputs,
-              "output_layers": [[layers[-1]["name"], 0, 0]]}  # fmt: skip
-    return archive(path, {"module": "keras.src.models.functional", "class_name": "Functional", "config": config})
-
 
 NUMBERS = [
     op("OnesLike", "ones", "places"), op("Cumsum", "sums", "ones", axis=0),

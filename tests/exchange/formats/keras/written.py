@@ -1,4 +1,4 @@
-"""Files as Keras 1 and 2 wrote them, and damaged ones, made by hand."""
+"""Files of Keras 1, 2 and 3 and damaged ones, made by hand."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 
 import h5py
 import numpy as np
+
+NUMPY, CORE = "keras.src.ops.numpy", "keras.src.ops.core"
 
 
 def old_file(
@@ -80,3 +82,36 @@ def new_model(*layers: Mapping[str, Any], shape: Sequence[int | None] = (4,)) ->
 def new(class_name: str, **config: Any) -> dict[str, Any]:
     """A layer of Keras 3."""
     return {"module": "keras.layers", "registered_name": None, **layer(class_name, trainable=True, **config)}
+
+
+def op(kind: str, name: str, *args: Any, module: str = NUMPY, **config: Any) -> dict[str, Any]:
+    """An operation of Keras 3. Texts among its arguments, in lists too, are names of the layers that it reads."""
+    return {
+        "module": module, "class_name": kind, "name": name, "registered_name": kind, "config": {"name": name, **config},
+        "inbound_nodes": [{"args": [_tensors(argument) for argument in args], "kwargs": {}}],
+    }  # fmt: skip
+
+
+def _tensors(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_tensors(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    return {
+        "class_name": "__keras_tensor__",
+        "config": {"shape": [], "dtype": "float32", "keras_history": [value, 0, 0]},
+    }
+
+
+def given(name: str, *shape: int) -> dict[str, Any]:
+    """An input of a functional model."""
+    config = {"name": name, "batch_shape": [None, *shape], "dtype": "float32"}
+    return {"module": "keras.layers", "class_name": "InputLayer", "name": name, "config": config, "inbound_nodes": []}
+
+
+def functional(path: Path, *layers: dict[str, Any]) -> Path:
+    """A `.keras` file of a functional model, whose output is the last of the layers."""
+    inputs = [[layer["name"], 0, 0] for layer in layers if layer["class_name"] == "InputLayer"]
+    config = {"name": "net", "trainable": True, "layers": list(layers), "input_layers": inputs,
+              "output_layers": [[layers[-1]["name"], 0, 0]]}  # fmt: skip
+    return archive(path, {"module": "keras.src.models.functional", "class_name": "Functional", "config": config})
