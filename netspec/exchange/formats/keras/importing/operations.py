@@ -156,7 +156,9 @@ def import_operation(importer: KerasImporter, call: LayerCall) -> None:
         results = rule(op)
         op.finish([results] if isinstance(results, str) else results)
         if overlooked := call_arguments.unread_arguments():
-            raise UnsupportedFeature(f"the operation {name[:60]!r} has no `{overlooked[0][:40]}` here")
+            raise UnsupportedFeature(
+                f"the argument `{overlooked[0][:40]}` of the operation {name[:60]!r} is not supported"
+            )
     elif name in ACTIVATIONS and builtin("activation", name):
         importer.set_results(call, *_activation(KerasOperation(importer, call, name, call_arguments)))
     else:
