@@ -79,8 +79,9 @@ def name_layers(ctx: LiftContext) -> list[LiftedLayer]:
         tensor = ctx.tensors.stands_for.get(layer.output, layer.output)
         of_tensor = not node or node.startswith(f"{tensor}/")
         preferred = outputs.get(layer.output) or (tensor if of_tensor else node)
-        parts = [f".{name}" for _, name in layer.outputs]
-        layer.name = unique(clean(layer.stem if layer.outputs else preferred), parts)
+        if layer.outputs:
+            preferred = ctx.tensors.stands_for.get(layer.stem, layer.stem)
+        layer.name = unique(clean(preferred), [f".{name}" for _, name in layer.outputs])
         names |= tensor_names(layer)
     for layer in ctx.layers.written:
         layer.sources = tuple(names[ctx.tensors.resolve(tensor)] for tensor in layer.inputs)

@@ -65,9 +65,13 @@ class Reshaper:
             return
         view = self._layers.permuted_view(source)
         source, axes = view.source, axes_without(view.axes, dropped)
+        output, stands_for = node.outputs[0], self._tensors.stands_for
         for count, (type_, fields) in enumerate(layers, 1):
-            tensor = node.outputs[0] if count == len(layers) else f"{node.outputs[0]} {count} of {len(layers)}"
             last = count == len(layers)
+            part = "" if last else f" {count} of {len(layers)}"
+            tensor = f"{output}{part}"
+            if part and output in stands_for:
+                stands_for[tensor] = f"{stands_for[output]}{part}"
             self._layers.add(
                 node, type_, [source], fields, outputs=[tensor], result_axes=(lambda rank: axes) if last else None
             )

@@ -93,6 +93,14 @@ def test_an_activation_becomes_a_field(tmp_path: Path) -> None:
     assert layers_of(text) == ["{name: y, type: Conv2D, filters: 3, kernel_size: 3, activation: relu}"]
 
 
+def test_layers_have_names_of_the_model(tmp_path: Path) -> None:
+    _, text = results_of(*MODELS["rotated heads in part"], tmp_path)
+    assert [line for line in layers_of(text) if "Split" in line] == [
+        "{name: y/XToRotate, type: Split, sections: 2, axis: 3}",
+        "{name: y/X1, type: Split, from: y/XToRotate.0, sections: 2, axis: 3}",
+    ]
+
+
 def test_packed_heads_equal_three_tensors(tmp_path: Path) -> None:
     """onnxruntime does not support the packed form on CPUs: compare with separate tensors."""
     query, key, value = (drawn(2, 5, 2, 4) for _ in range(3))
