@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from netspec.errors import Problem, listing
 from netspec.exchange.lift.inputs import INPUT_TYPES, OPEN_BATCH
@@ -256,7 +257,7 @@ class Expansion:
         """Add a scalar operand."""
         return self.constant(np.float32(value))
 
-    def integers(self, values: int | Sequence[int]) -> str:
+    def integers(self, values: ArrayLike) -> str:
         """Add an operand of integers: sizes, axes or indices."""
         return self.constant(np.asarray(values, "int64"))
 

@@ -116,7 +116,7 @@ def rotary_embedding(ctx: LiftContext, node: OperatorNode) -> None:
         end = first + shape[-2]
         if first < 0 or end > rows:
             raise UnsupportedFeature(f"positions {first} to {end - 1} are not in cos_cache, which has {rows} rows")
-        positions = steps.constant(np.arange(first, end, dtype="int64")[None])
+        positions = steps.integers(np.arange(first, end)[None])
     fields = {"num_heads": heads, "interleaved": attributes.get("interleaved", 0), "rotary_embedding_dim": part}
     steps.node("RotaryEmbedding", x, cosines, sines, positions, **fields)
     steps.lift()
