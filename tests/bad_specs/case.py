@@ -1,6 +1,6 @@
 """The corpus of broken specs: each case with all problems that netspec must report for it.
 
-A file `tests/bad_specs/TOPIC.yaml` is a multi-document YAML file with one case a document:
+A file `tests/bad_specs/TOPIC.yaml` is a multi-document YAML file with one case a document, in any order:
 
     --- # name_of_the_case
     # What is wrong, in a sentence.
