@@ -1,4 +1,4 @@
-"""Dense, Flatten, Reshape, Add, Concatenate, Embedding: against one line of NumPy each."""
+"""Dense, Embedding, and layers that reshape and merge: against one line of NumPy each."""
 
 from __future__ import annotations
 
@@ -141,14 +141,3 @@ def test_repeat_vector():
     np.testing.assert_array_equal(layer({"type": "RepeatVector", "n": 3}, A[:, 0]).y, np.stack([A[:, 0]] * 3, 1))
     with pytest.raises(ShapeMismatch, match="not a vector"):
         layer({"type": "RepeatVector", "n": 3}, A)
-
-
-def test_prelu_slopes_per_element_or_shared():
-    alpha = np.random.default_rng(3).normal(size=(3, 4))
-    np.testing.assert_array_equal(layer("PReLU", A, alpha=alpha).y, np.where(A > 0, A, alpha * A))
-    shared = layer({"type": "PReLU", "shared_axes": [-1]}, A, alpha=alpha[:, :1]).y
-    np.testing.assert_array_equal(shared, np.where(A > 0, A, alpha[:, :1] * A))
-
-
-def test_prelu_starts_as_relu():
-    np.testing.assert_array_equal(layer("PReLU", A).y, np.maximum(A, 0))
