@@ -32,7 +32,7 @@ SECTIONS = {
     },
     "Convert models": {
         "export": "Export a model as ONNX, Keras, Caffe, safetensors or npz.",
-        "import": "Import a model from ONNX, Keras, Caffe or PyTorch.",
+        "import": "Import ONNX, Keras or Caffe models, or PyTorch weights.",
         "convert": "Convert a model to another format, and compare both.",
     },
     "Check and measure": {

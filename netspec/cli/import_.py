@@ -64,12 +64,14 @@ def import_file(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Import a model from ONNX, Keras, Caffe or PyTorch.
+    """Import ONNX, Keras or Caffe models, or PyTorch weights.
 
     Writes net.yaml and weights.h5, and train.yaml if the file describes the training too. The content of the file
     determines the format. If parts of it have no counterpart in netspec, they are all listed and nothing is written.
 
-    A file that contains only weights needs --net, a net or training file. In --map, * matches any characters.
+    A file that contains only weights, as a .safetensors file from PyTorch, needs --net, a net or training file. In
+    --map, * matches any characters. Files .pt and .pth are not read; the error says how to convert them.
+
     --fold-batch-norm makes an inference-only net.
 
     --until and --drop-head keep a part of the net, to fine-tune it or to compute features. The remaining layers keep

@@ -198,7 +198,7 @@ def commands_said(folder: Path) -> None:
     """Two sounds in each of ten folders, of other rates and lengths than the net takes."""
     for split in ("train", "test"):
         for name in range(10):
-            below = folder / "commands" / split / str(name)
+            below = folder / split / str(name)
             below.mkdir(parents=True)
             for number in range(2):
                 with wave.open(str(below / f"{number}.wav"), "wb") as file:
