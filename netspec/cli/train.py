@@ -69,9 +69,9 @@ def train(
     Ctrl-C finishes the step and saves a checkpoint, the second stops at once. --workers starts MPI processes on this
     machine; on a cluster, use its launcher, such as srun.
 
-    --resume continues the run in the directory SPEC, or the newest run of the training file SPEC. --resume auto also
-    starts a run if there is none. --resume FILE starts a new run from a netspec checkpoint, or from a PyTorch model
-    with its optimizer (.safetensors).
+    --resume continues the run in the directory SPEC; for a training file, the run in --run-dir, or the newest of
+    runs/NAME, runs/NAME-2, and so on. --resume auto also starts a run if there is none. --resume FILE starts a new run
+    from a netspec checkpoint, or from a PyTorch model with its optimizer (.safetensors).
 
     --find-lr trains for up to 150 steps while the learning rate grows exponentially, shows the losses, and suggests a
     rate. It writes no run directory.

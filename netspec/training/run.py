@@ -47,7 +47,7 @@ from netspec.training.lockstep import Lockstep
 from netspec.training.loop import TrainingLoop
 from netspec.training.progress import Progress
 from netspec.training.resume import StartingPoint, restore_run, resume_command, start_from_checkpoint
-from netspec.training.run_directory import RunDir, find_run, open_run_dir, run_of
+from netspec.training.run_directory import RunDir, find_run, interrupted_run, open_run_dir, run_of
 from netspec.training.samples import with_samples
 from netspec.training.session import Session, open_session
 from netspec.training.signals import Signals
@@ -234,7 +234,7 @@ def training_steps(
         loop = _align(stack, training, start, [*log, *listeners], all_callbacks, signals, began)
         with _recorded_failure(loop, log):
             _report_start(loop, start, resume, notes)
-            yield from _train(loop, start, resumed=bool(resume))
+            yield from _train(loop, start, resumed=bool(resume), chosen_by_name=path is None)
             return _finish(loop)
 
 
@@ -503,7 +503,7 @@ def _not_logged(loop: TrainingLoop) -> Iterator[str]:
         yield f"the log has no metrics of the training batches {reason}; evaluations have them"
 
 
-def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool) -> Iterator[None]:
+def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool, chosen_by_name: bool) -> Iterator[None]:
     """Run the steps of the loop, unless a resumed run has nothing left to do.
 
     Raises `Interrupted` if it is stopped at once.
@@ -513,6 +513,10 @@ def _train(loop: TrainingLoop, start: StartingPoint, *, resumed: bool) -> Iterat
         if resumed and loop.session.gather(not start.other_test and loop.nothing_left())[0]:
             loop.clock.exclude_call()
             loop.emit("note", message=f"nothing to do: the run is complete after {loop.progress.step:,} steps")
+            name = loop.spec.name or loop.spec.net.name
+            if chosen_by_name and loop.is_root and (other := interrupted_run(name)) is not None:
+                again = resume_command(RunDir(other), loop.session)
+                loop.emit("note", message=f"{other} was interrupted; to continue: {again}")
         else:
             yield from loop.steps()
     except KeyboardInterrupt:

@@ -11,7 +11,8 @@ from pathlib import Path
 from netspec.errors import InputError, RunError
 from netspec.exchange.files import remove_unfinished, write_text_atomically
 from netspec.schema.load import RESOLVED_SPEC
-from netspec.training.lock import LOCK, locked
+from netspec.training.events import read_ends
+from netspec.training.lock import LOCK, is_locked, locked
 
 WEIGHTS, BEST, LOG = "weights.h5", "best.h5", "log.jsonl"
 STAGE = "stage-"
@@ -147,6 +148,22 @@ def find_run(name: str, path: Path | None) -> Path | None:
     """Return the run that `resume` continues, in `path` or the newest of the name; None if there is none."""
     folders = numbered_folders(name)[-1:] if path is None else [path]
     return next((folder for folder in folders if (folder / RESOLVED_SPEC).is_file()), None)
+
+
+def interrupted_run(name: str) -> Path | None:
+    """Return the run `name` in `runs` that was interrupted last, whatever its folder is called; None if there is none.
+
+    A run without a checkpoint does not count: there is nothing to resume.
+    """
+    logs = [(log.stat().st_mtime_ns, log) for log in Path("runs").glob(f"*/{LOG}")]
+    return next((log.parent for _, log in sorted(logs, reverse=True) if _is_interrupted(log, name)), None)
+
+
+def _is_interrupted(log: Path, name: str) -> bool:
+    events = [event for event in read_ends(log) if event["event"] in ("start", "stopped", "done", "error")]
+    if not events or events[0].get("name") != name or events[-1]["event"] not in ("start", "stopped"):
+        return False
+    return RunDir(log.parent).newest_step() is not None and not is_locked(log.parent)
 
 
 def _remove_empty(opened: RunDir, folders: Sequence[Path]) -> None:

@@ -24,6 +24,7 @@ from netspec.exchange.formats.native.hdf5 import read_checkpoint, read_weights
 from netspec.schema.load import load_train
 from netspec.training import lock
 from netspec.training.events import Event
+from netspec.training.loop import TrainingLoop
 from netspec.training.run import Interrupted, training_steps
 
 Make = Callable[..., dict[str, Any]]
@@ -323,6 +324,38 @@ def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> No
     run.last_weights.unlink()
     netspec.train(other, run_dir=tmp_path / "run", resume=True)
     assert run.last_weights.exists()
+
+
+class StopAfter(netspec.Callback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, training: TrainingLoop) -> None:
+        if training.step == self.step:
+            training.request_stop("the test")
+
+
+def test_a_finished_run_chosen_by_name_names_the_interrupted_one(
+    spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log_events: list[Event] = []
+
+    def notes(**options: Any) -> list[str]:
+        log_events.clear()
+        netspec.train(spec(max_steps=2), resume=True, listeners=[log_events.append], **options)
+        return [event["message"] for event in log_events if event["event"] == "note"]
+
+    finished = netspec.train(spec(max_steps=2))
+    nothing = "nothing to do: the run is complete after 2 steps"
+    assert notes() == [nothing]
+    for folder, name in (("other", "another"), ("long", "small")):
+        with pytest.raises(netspec.Interrupted):
+            netspec.train({**spec(), "name": name}, run_dir=f"runs/{folder}", callbacks=[StopAfter(1)])
+    assert notes() == [nothing, "runs/long was interrupted; to continue: netspec train runs/long/spec.yaml --resume"]
+    assert notes(run_dir=finished.run_dir) == [nothing]
+    netspec.train("runs/long/spec.yaml", resume=True)
+    assert notes() == [nothing]
 
 
 def test_the_last_checkpoint_is_written_once_and_holds_the_last_evaluation(spec: Make, tmp_path: Path) -> None:
