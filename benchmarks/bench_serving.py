@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -48,6 +49,7 @@ def serve(subject: str, run: Path) -> None:
 
     service_class = PredictionService
     if subject == "onnxruntime":
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read on import
         import onnxruntime as ort
 
         session = ort.InferenceSession(str(run / "lenet.onnx"), providers=["CPUExecutionProvider"])

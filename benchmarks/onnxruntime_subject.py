@@ -7,6 +7,9 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read on import
+
 import onnxruntime as ort
 
 

@@ -22,6 +22,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # Golden texts must not depend on the terminal or the CI system that the tests run in.
 os.environ.update(NO_COLOR="1", COLUMNS="120")
 os.environ["NETSPEC_VERIFY"] = "off"  # the simulated GPUs of tests do not exist in other processes
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # for the tests that import onnxruntime themselves
 for variable in ("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"):
     os.environ.pop(variable, None)
 

@@ -40,11 +40,11 @@ MAY_IMPORT = {
 CHOOSES = ("training/session.py", "distributed")
 """The module whose `open_session` imports the sessions of several workers, and only if a training has several."""
 
-# Libraries that only one folder of netspec may import, or some; None: none may.
+# Libraries that only one folder or module of netspec may import, or some; None: none may.
 FENCED: dict[str, str | tuple[str, ...] | None] = {
     "onnx": "exchange",
     "google": "exchange",
-    "onnxruntime": "exchange",
+    "onnxruntime": "exchange/onnx_runtime.py",
     "h5py": ("exchange", "files"),
     "lmdb": "data/readers",
     "cupy": ("backends/cuda", "distributed"),
@@ -228,7 +228,7 @@ def test_libraries_stay_in_their_packages() -> None:
             library = each.module.partition(".")[0]
             folders = FENCED.get(library, "")
             folders = (folders,) if isinstance(folders, str) else folders or ()
-            if library in FENCED and not any(short(path).startswith(f"{folder}/") for folder in folders):
+            if library in FENCED and not any(f"{short(path)}/".startswith(f"{folder}/") for folder in folders):
                 wrong.append(f"{short(path)}:{each.line} {library} belongs in {' or '.join(folders) or 'no package'}")
             if library == "numpy" and top_package(path) in NO_NUMPY:
                 wrong.append(f"{short(path)}:{each.line} numpy does not belong in {top_package(path)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -64,8 +65,12 @@ def test_the_script_takes_folders_and_prints_its_usage(netspec, photos):
     expected = "error: empty: no images (.bmp, .gif, .jpeg, .jpg, .png, .tif, .tiff, .webp)"
     assert script_error("photos", "empty", status=2) == expected
     command = f"{sys.executable} deployed/run.py {' '.join(photos * 9)} | head -n 1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    environment = {**os.environ, "HOME": str(Path("empty").absolute())}
+    for name in ("XDG_CACHE_HOME", "ORT_DISABLE_TELEMETRY"):
+        environment.pop(name, None)
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
     assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
+    assert not list(Path("empty").iterdir()), "onnxruntime's telemetry writes files to the home folder"
 
 
 def script_notes(*arguments: str) -> list[str]:

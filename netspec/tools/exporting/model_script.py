@@ -42,7 +42,7 @@ USED = frozenset([
     "Counter", "signal", "names", "files", "suffixes", "below", "struct", "sound", "samples", "rate", "read_sound",
     "resampled", "filter_phases", "steps", "lru_cache", "gcd", "ZEROS", "BETA", "wave",
     "read_numbers", "read_date", "read_parquet", "StoredDate", "read_categories", "classes", "inputs",
-    "check_times", "times", "step", "unusual", "score", "Image", "Path", "onnxruntime", *dir(builtins),
+    "check_times", "times", "step", "unusual", "score", "Image", "Path", "os", "onnxruntime", *dir(builtins),
 ])  # fmt: skip
 """Names of variables in the script, which outputs must not have."""
 
@@ -245,6 +245,7 @@ def _imports(data: ScriptData) -> Iterator[str]:
         "argparse": data.generation is not None,
         "csv": data.table is not None,
         "json": True,
+        "os": True,
         "re": has_lists or (data.table is not None and data.table.uses_patterns),
         "signal": data.generation is None,
         "struct": data.sound is not None,
@@ -261,11 +262,13 @@ def _imports(data: ScriptData) -> Iterator[str]:
         yield "from datetime import datetime, timezone"
     if resamples:
         yield from ("from functools import lru_cache", "from math import gcd")
-    yield from ("from pathlib import Path", "", "import numpy as np", "import onnxruntime")
+    yield from ("from pathlib import Path", "", "import numpy as np")
     if data.images:
         yield "from PIL import Image, ImageOps"
     if any(text.tokenizer_file for text in data.vocabularies):
         yield "from tokenizers import Tokenizer"
+    yield from ("", 'os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read on import')
+    yield from ("", "import onnxruntime")
 
 
 def _open_model(files: Sequence[str], data: ScriptData, outputs: Sequence[ScriptOutput]) -> Iterator[str]:

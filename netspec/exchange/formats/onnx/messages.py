@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netspec.errors import Problem, RunError
+from netspec.exchange.onnx_runtime import load_onnxruntime
 from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode
 from netspec.graph.types import DType, TensorType
 
@@ -59,7 +60,6 @@ def runnable_opset(op_types: Iterable[str]) -> int:
 def _runs(op_type: str, opset: int) -> bool:
     """Whether onnxruntime has code for the form that the operator has in an opset."""
     import onnx
-    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
 
     try:
         schema: Any = onnx.defs.get_schema(op_type, opset)  # its types say too little
@@ -72,7 +72,7 @@ def _runs(op_type: str, opset: int) -> bool:
         first == since or first <= since <= last < STILL
         for first, last in (
             kernel.version_range
-            for kernel in get_all_opkernel_def()
+            for kernel in load_onnxruntime().capi.onnxruntime_pybind11_state.get_all_opkernel_def()
             if kernel.op_name == op_type and not kernel.domain and kernel.provider == PROVIDER
         )
     )
@@ -83,8 +83,7 @@ def open_session(model: bytes | Path) -> Any:
 
     Raises `RunError` if it rejects the model.
     """
-    import onnxruntime
-
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:

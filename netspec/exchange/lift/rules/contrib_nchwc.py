@@ -20,6 +20,7 @@ from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.registry import BLOCKED, rule
 from netspec.exchange.lift.rules.contrib import MICROSOFT, channels_first, channels_last, fused_convolution
+from netspec.exchange.onnx_runtime import load_onnxruntime
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 
@@ -90,13 +91,13 @@ def _kernel(array: NDArray[Any], groups: int) -> NDArray[Any]:
 def block_size() -> int:
     """Number of channels in onnxruntime's blocks on this CPU. Raises `UnsupportedFeature` without blocks."""
     import onnx
-    import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, 2, 2]) for name in "xy"]
     kernel = numpy_helper.from_array(np.ones((1, 1, 1, 1), "float32"), "w")
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "probe", infos[:1], infos[1:], [kernel])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
