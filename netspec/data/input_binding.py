@@ -37,6 +37,8 @@ class ValueRange(NamedTuple):
     """Reason for messages, e.g. "`logits` has 10 classes"."""
     also: tuple[float, ...] = ()
     """Values outside of the range that are allowed too."""
+    setting: tuple[str, str] | None = None
+    """Layer and field that set the number of classes, if the values are classes."""
 
     def __str__(self) -> str:
         return " or ".join([f"{self.low} to {self.high}", *map(str, self.also)])
@@ -47,6 +49,13 @@ class ValueRange(NamedTuple):
         for value in self.also:
             within |= values == value
         return within
+
+    def hint_for(self, classes: int) -> str | None:
+        """Return the change of the net for a number of classes, if its layer is known."""
+        if self.setting is None:
+            return None
+        layer, field = self.setting
+        return f"set `{field}: {classes}` in `{layer}`"
 
 
 class _Fault(NamedTuple):
@@ -74,6 +83,8 @@ class InputBinding:
     exact: bool
     """Whether the element type can represent every value of the field. If not, each value is checked."""
     range: ValueRange | None = None
+    classes: int = 0
+    """The number of named classes of the field; 0 if it has none, or if they are unknown."""
 
     def convert(
         self, values: Array, indices: Array, describe: Callable[[int], str], into: Array | None = None
@@ -165,7 +176,9 @@ class InputBinding:
             yield _Fault(allowed, self._out_of_range, "is out of range", expected, OutOfRangeSamples)
 
     def _hint(self, values: Sequence[float]) -> str | None:
-        """Return a hint if the values look like classes that are counted from 1."""
+        """Return a hint if the net has too few classes, or if the values look like classes that are counted from 1."""
+        if self.range is not None and self.classes > self.range.high + 1:
+            return self.range.hint_for(self.classes)
         if self.range is not None and set(values) == {self.range.high + 1}:
             return "classes count from 0: if these count from 1, subtract 1, or add a class to the net"
         return None
@@ -199,7 +212,10 @@ class InputBinding:
     def _out_of_range(self, value: object, sample: str) -> Problem:
         allowed = self.range or ValueRange(0, 0, "")
         expected = f"{allowed}: {allowed.why}"
-        return Problem(f"`{self.name}` is {value}, out of range", expected=expected, got=f"{value} in {sample}")
+        hint = allowed.hint_for(self.classes) if self.classes > allowed.high + 1 else None
+        return Problem(
+            f"`{self.name}` is {value}, out of range", expected=expected, got=f"{value} in {sample}", hint=hint
+        )
 
 
 def _tally(values: Sequence[float]) -> str:

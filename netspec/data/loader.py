@@ -156,6 +156,7 @@ class Loader:
             if self._pipeline.mixes or not (too_many or alone):
                 continue
             path = ("inputs", binding.name) if binding.name in split.inputs else ("source",)
+            binding = replace(binding, classes=len(dataset.classes.get(binding.field, ())))
             label_problems: Iterable[Problem] = ()
             if binding.shape and binding.range is not None:
                 read = self._transformed if binding.field in changed else dataset.read_field

@@ -279,10 +279,21 @@ class Builder:
             return [cast(x, DType.INT32 if types == {DType.INT32} else DType.INT64) for x in values]
         return [self.floating(x) for x in values]
 
-    def require_range(self, x: Value, low: int, high: int, why: str, also: Collection[int] = ()) -> None:
-        """Declare that the integers `x`, if they are an input, must be in low … high - 1 or one of `also`."""
+    def require_range(
+        self,
+        x: Value,
+        low: int,
+        high: int,
+        why: str,
+        also: Collection[int] = (),
+        setting: tuple[str, str] | None = None,
+    ) -> None:
+        """Declare that the integers `x`, if they are an input, must be in low … high - 1 or one of `also`.
+
+        `setting` is the layer and field that set the number of classes.
+        """
         if isinstance(x.op, Input):
-            domain, present = Domain(low, high, why, frozenset(also)), self.domains.get(x.op.label)
+            domain, present = Domain(low, high, why, frozenset(also), setting), self.domains.get(x.op.label)
             self.domains[x.op.label] = domain.within(present) if present else domain
 
 

@@ -156,11 +156,13 @@ class Domain:
     why: str
     also: frozenset[int] = frozenset()
     """Integers outside of the range that are also accepted."""
+    setting: tuple[str, str] | None = None
+    """Layer and field that set the number of classes, if the integers are classes."""
 
     def within(self, other: Domain) -> Domain:
         """The integers that both domains accept."""
         also = {number for number in self.also | other.also if number in self and number in other}
-        return Domain(max(self.low, other.low), min(self.high, other.high), self.why, frozenset(also))
+        return Domain(max(self.low, other.low), min(self.high, other.high), self.why, frozenset(also), self.setting)
 
     def __contains__(self, number: int) -> bool:
         """Whether the integer is accepted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
@@ -55,7 +56,7 @@ def one_hot_target(builder: Builder, prediction: Value, target: Value) -> Value:
     is_index = not target.dtype.is_float and target.shape in ((batch,), (batch, 1))
     if not is_index or len(rest) != 1 or rest[0] == 1:
         return target
-    builder.require_range(target, 0, rest[0], _class_count_reason(prediction, rest[0]))
+    _require_classes(builder, prediction, target, rest[0])
     return OneHot(rest[0], builder.dtype, 1)(reshape_to(target, (batch,)))
 
 
@@ -74,11 +75,12 @@ def _flatten_hint(prediction: Value, rank: int) -> str | None:
     return f"the prediction has axes that the target does not have: add a Flatten{pool} layer {before}"
 
 
-def _class_count_reason(prediction: Value, count: int) -> str:
-    """Explain which field sets the number of classes of a prediction."""
+def _require_classes(builder: Builder, prediction: Value, label: Value, count: int, also: Collection[int] = ()) -> None:
+    """Require `label` to be below the number of classes of a prediction, and name the field that sets it."""
     layer, kind = prediction.node.scope.layer, prediction.node.scope.kind
     field = {"Dense": "units", "Conv2D": "filters"}.get(kind)
-    return f"`{layer}` has {f'`{field}: {count}`' if field else f'{count} scores'}, one for each class"
+    reason = f"`{layer}` has {f'`{field}: {count}`' if field else f'{count} scores'}, one for each class"
+    builder.require_range(label, 0, count, reason, also, (layer, field) if field else None)
 
 
 def class_scores(
@@ -110,9 +112,7 @@ def class_scores(
         got=batch_shape(label.shape),
         hint=_flatten_hint(prediction, len(label.shape) + 1) if len(label.shape) + 1 < len(prediction.shape) else None,
     )
-    builder.require_range(
-        label, 0, count, _class_count_reason(prediction, count), () if ignored is None else (ignored,)
-    )
+    _require_classes(builder, prediction, label, count, () if ignored is None else (ignored,))
     return builder.floating(prediction), reshape_to(label, shape), axis
 
 

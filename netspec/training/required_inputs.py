@@ -24,6 +24,6 @@ def input_fields(compiler: Compiler, purposes: Sequence[ProgramKind]) -> dict[st
 def input_ranges(compiler: Compiler) -> dict[str, ValueRange]:
     """Return the range of integers that the net's layers accept from each input."""
     return {
-        name: ValueRange(domain.low, domain.high - 1, domain.why, tuple(sorted(domain.also)))
+        name: ValueRange(domain.low, domain.high - 1, domain.why, tuple(sorted(domain.also)), domain.setting)
         for name, domain in compiler.domains.items()
     }

@@ -432,6 +432,19 @@ def test_images_are_compared_with_the_net(tmp_path: Path) -> None:
     assert report.data == "the headers of 90 images of photos"
 
 
+@pytest.mark.parametrize("count", [1, 30])
+def test_too_few_scores_for_the_class_folders_get_the_number_of_classes_as_hint(count: int, tmp_path: Path) -> None:
+    photos(tmp_path, count=count)
+    source = {"source": "image_folder", "path": "photos", "transforms": [{"type": "Rescaling", "scale": 0.01}]}
+    path = training(tmp_path, source, [3, 10, 12], 2, name="image")
+    assert problem_of(path).hint == "set `units: 3` in `scores`"
+    with pytest.raises(InputError) as caught:
+        netspec.train(path)
+    (problem,) = caught.value.problems
+    assert "out of range" in problem.message
+    assert problem.hint == "set `units: 3` in `scores`"
+
+
 def truncated(file: Path, size: int) -> None:
     """Write the first bytes of an image."""
     pixels = np.random.default_rng(0).integers(0, 256, (10, 12)).astype(np.uint8)

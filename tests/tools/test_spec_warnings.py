@@ -237,6 +237,7 @@ def test_fewer_scores_than_classes_are_an_error() -> None:
     assert problem.message == "the data has 10 classes, more than the net"
     assert problem.expected == "`label` from 0 to 8: `logits` has `units: 9`, one for each class"
     assert (problem.path, problem.got) == ("data.train.source", "0 to 9")
+    assert problem.hint == "set `units: 10` in `logits`"
 
 
 @pytest.mark.parametrize(("size", "count"), [(800, 0), (801, 1)])

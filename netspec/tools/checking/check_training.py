@@ -116,12 +116,13 @@ def _labels_out_of_range(bindings: Sequence[InputBinding], split: SplitFields, s
     """
     changed = {getattr(transform, "apply_to", None) for transform in split.transforms}
     for binding in bindings if split.limit is None else ():
+        is_exact = binding.field in survey.classes
         classes = survey.classes.get(binding.field, survey.least_classes.get(binding.field, 0))
         if binding.range is None or binding.shape or binding.field in changed or classes <= binding.range.high + 1:
             continue
         path = ("inputs", binding.name) if binding.name in split.inputs else ("source",)
         yield Problem(
-            f"the data has {classes:,} classes{' or more' * (binding.field not in survey.classes)}, more than the net",
+            f"the data has {classes:,} classes{'' if is_exact else ' or more'}, more than the net",
             split.where(*path), ".".join(path), expected=f"`{binding.name}` from {binding.range}: {binding.range.why}",
-            got=f"0 to {classes - 1}",
+            got=f"0 to {classes - 1}", hint=binding.range.hint_for(classes) if is_exact else None,
         )  # fmt: skip
