@@ -311,7 +311,8 @@ def folded(name: str) -> str:
 
 ELSEWHERE = {
     "fp64": "float64", "double": "float64", "fp32": "float32", "single": "float32", "fp16": "float16",
-    "half": "float16", "bf16": "bfloat16", "gpu": "cuda", "nvidia": "cuda",
+    "half": "float16", "bf16": "bfloat16", "float": "float32", "int": "int32", "long": "int64",
+    "gpu": "cuda", "nvidia": "cuda",
     "ontrainbegin": "ontrainstart", "onfitstart": "ontrainstart", "onfitend": "ontrainend",
     "onbatchend": "onstepend", "ontrainbatchend": "onstepend", "onvalidationend": "onevaluationend",
     "ontestend": "onevaluationend",

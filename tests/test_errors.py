@@ -102,6 +102,8 @@ def test_a_hint_precedes_a_list_that_is_cut():
 def test_names_of_other_tools_suggest_their_equivalents():
     assert nearest("fp32", ["float32", "tf32", "float16"]) == "float32"
     assert nearest("gpu", ["auto", "cpu", "cuda"]) == "cuda"
+    types = ["float32", "int8", "int16", "int32", "int64", "uint8"]
+    assert [nearest(name, types) for name in ("int", "long", "float")] == ["int32", "int64", "float32"]
 
 
 def test_a_common_suffix_does_not_make_file_names_similar(tmp_path: Path) -> None:
