@@ -26,6 +26,10 @@ class FileKind(NamedTuple):
     common_formats: str
     """Formats to convert others to."""
 
+    def has_suffix(self, file: Path) -> bool:
+        """Return whether a file is of this kind by its name."""
+        return file.suffix.lower() in self.suffixes or self.is_unread(file)
+
     def is_unread(self, file: Path) -> bool:
         """Return whether a file is of this kind by its name, in a format that is not read."""
         if file.suffix.lower() in self.suffixes:

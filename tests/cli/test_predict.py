@@ -507,6 +507,19 @@ data:
 """
 
 
+def test_a_net_of_tables_rejects_images_and_sounds(netspec, current_folder):
+    Path("train.yaml").write_text(CARS)
+    Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")
+    netspec.ok("train", "train.yaml", "--run-dir", "run")
+    Image.new("RGB", (4, 4)).save("new.jpg")
+    Path("new.wav").write_bytes(b"RIFF")
+    result = netspec("predict", "run", "--input", "new.jpg", "cars.csv", "new.wav")
+    for name, kind in (("new.jpg", "an image"), ("new.wav", "a sound")):
+        message = f"error: {name} cannot be read: the net was trained on tables\n  expected: a table\n  got: {kind}\n"
+        assert message in result.err
+    assert result.err.count("error: ") == 2
+
+
 def test_rows_without_a_value_are_named_and_the_others_keep_their_numbers(netspec, current_folder):
     Path("train.yaml").write_text(CARS)
     Path("cars.csv").write_text("km,built,price\n1,2,3\n2,3,4\n")

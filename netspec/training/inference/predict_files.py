@@ -14,7 +14,7 @@ import numpy as np
 from netspec.compile import ProgramKind
 from netspec.data.base import Source
 from netspec.data.batches import Batch
-from netspec.data.file_kinds import IMAGES, TEXTS, has_table_suffix
+from netspec.data.file_kinds import IMAGES, SOUNDS, TEXTS, has_table_suffix
 from netspec.data.loader import Loader, open_loader
 from netspec.data.sources.documents import Documents
 from netspec.data.sources.files import FileSource
@@ -401,11 +401,21 @@ def _sources(split: Source, paths: Sequence[Path], inputs: Sequence[str]) -> Ite
             )
             for folder in folders
         ])  # fmt: skip
+    if isinstance(split, TableSource) and (problems := list(_not_tables(paths))):
+        raise InputError(problems)
     sources = split.with_files(paths, {split.inputs.get(name, name) for name in inputs}) or images_like(split, paths)
     if not sources:
         raise InputError(list(_wrong_kind_problems(split, paths)))
     several = len(sources) > 1
     yield from zip(paths if several else [None], sources, strict=True)
+
+
+def _not_tables(paths: Sequence[Path]) -> Iterator[Problem]:
+    """Yield a problem for each existing image or sound."""
+    for path in paths:
+        name = "an image" if IMAGES.has_suffix(path) else "a sound" if SOUNDS.has_suffix(path) else None
+        if name is not None and path.exists():
+            yield Problem(f"{path} cannot be read: the net was trained on tables", expected="a table", got=name)
 
 
 def _wrong_kind_problems(split: Source, paths: Sequence[Path]) -> Iterator[Problem]:
