@@ -213,7 +213,7 @@ def training(
         *entry("learning_rate", plateau, f"lower once the validation {monitor} no longer improves", 2),
         "",
         "train:",
-        *entry("max_epochs", epochs, "an upper bound: early stopping usually ends the run earlier", 2),
+        *entry("max_epochs", epochs, "an upper bound: early stopping may end the run earlier", 2),
         *entry("monitor", monitor, "on the validation data: it decides which weights are the best", 2),
         *entry("early_stopping", {"patience": patience}, f"ends after {patience} epochs without a better one", 2),
         *space.search_lines(),
