@@ -300,8 +300,9 @@ def _train(
     steps = [step for step, _ in preparation]
     lines += project.stored_splits("image_folder", fields, 100, steps, files.lists)
     if trunk is not None:
-        lines += ["", *comment("The weights of the trunk, which stay as they are: `freeze`. Only the head is trained.")]
-        lines += ["init_from:", *entries(trunk.init_from(project.folder), 2)]
+        reasons = {"freeze": "these weights stay as they are: only the head is trained"}
+        lines += ["", *comment("The weights of the trunk.")]
+        lines += ["init_from:", *entries(trunk.init_from(project.folder), 2, reasons)]
     patience = patient_epochs(files.total, batch, 6)
     monitor = "accuracy" if patience == 6 else "loss"
     epochs = most_epochs(files.total, patience)
