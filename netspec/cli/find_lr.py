@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from netspec.cli.options import CHART_SUFFIXES, writable
 from netspec.cli.output import count, print_json, table
-from netspec.errors import command
+from netspec.errors import command, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,14 +41,15 @@ def find_lr(
         smoothed = [curve for chart in result.charts() for curve in chart.curves][1:]
         for chart in result.charts():
             print("\n" + "\n".join(as_text(type(chart)(chart.title, chart.x, smoothed, across=chart.across), width)))
-    print("\n" + "\n".join(_summary(result, spec, output)))
+    print("\n" + "\n".join(_summary(result, spec, overrides, output)))
     if result.suggested is not None and result.field is not None:
         print(f"\nnext:\n  {command('train', spec, *overrides, f'{result.field}={result.suggested:g}')}")
 
 
 def _print_losses(result: LearningRateTest) -> None:
     """A table of rates, evenly spread, with the remarkable ones."""
-    remarks = {result.lowest: "lowest loss", result.steepest: "steepest descent", result.diverged_at: "diverged"}
+    end = "then not finite" if result.not_finite else "diverged"
+    remarks = {result.lowest: "lowest loss", result.steepest: "steepest descent", result.diverged_at: end}
     rates, last = result.learning_rates, len(result.learning_rates) - 1
     chosen_rows = {round(index * last / (ROWS - 1)) for index in range(ROWS)} if rates else set()
     chosen_rows |= {rates.index(rate) for rate in remarks if rate is not None}
@@ -60,12 +61,17 @@ def _print_losses(result: LearningRateTest) -> None:
     table(["learning rate", "loss", "smoothed", ""], rows, right=(0, 1, 2))
 
 
-def _summary(result: LearningRateTest, spec: str, output: Path | None) -> Iterator[str]:
-    steps = f"{count(len(result.losses))} steps with batches of {count(result.batch_size)}"
-    end = "" if result.diverged_at is None else f", until the loss diverged at {result.diverged_at:.2g}"
-    yield f"{steps}: the learning rate grew from {result.learning_rates[0]:.2g}{end}" if result.losses else steps
+def _summary(result: LearningRateTest, spec: str, overrides: list[str], output: Path | None) -> Iterator[str]:
+    steps = f"{counted(len(result.losses), 'step')} with batches of {count(result.batch_size)}"
+    if result.not_finite:
+        yield f"{steps}, at learning rates up to {result.diverged_at:.2g}" if result.losses else steps
+        yield f"the loss or a gradient is not finite: `{command('train', spec, *overrides)}` names the first operation"
+    else:
+        end = "" if result.diverged_at is None else f", until the loss diverged at {result.diverged_at:.2g}"
+        yield f"{steps}: the learning rate grew from {result.learning_rates[0]:.2g}{end}" if result.losses else steps
     if result.suggested is None or result.lowest is None or result.steepest is None:
-        yield "the loss did not fall at any of these rates, so none is suggested; check the data and the net"
+        check = "" if result.not_finite else "; check the data and the net"
+        yield f"the loss did not fall at any of these rates, so none is suggested{check}"
     else:
         yield f"the loss falls fastest at {result.steepest:.2g}, and is lowest at {result.lowest:.2g}"
         yield (

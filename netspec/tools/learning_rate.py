@@ -15,7 +15,7 @@ from itertools import islice
 from math import isfinite, log10, nan, sqrt
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from netspec.backends.program import NonFiniteLoss
 from netspec.compile import LEARNING_RATE, Compiler, is_rate, scheduled_inputs
@@ -49,6 +49,7 @@ SAFETY = 10.0
 """Factor between the rate with the lowest loss and the suggested one."""
 SCHEDULE_STEPS = 1000
 """Number of steps at which a schedule is evaluated to find its highest rate, if the training has no `max_steps`."""
+_End: TypeAlias = Literal["last rate", "diverged", "not finite"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class LearningRateTest(PlainData):
     """Training loss before the first step."""
     diverged_at: float | None
     """Rate at which the loss exceeded its first value by far, or was not finite."""
+    not_finite: bool
+    """Whether the loss or a gradient was not finite at a rate up to `current`: the rate is not the cause."""
     lowest: float | None
     """Rate with the lowest smoothed loss; None if the loss did not fall."""
     steepest: float | None
@@ -123,8 +126,8 @@ def find_learning_rate(
         raise InputError("`steps` must be 10 or more", got=str(steps))
     rates = [low * (high / low) ** (index / (steps - 1)) for index in range(steps)]
     with open_training(spec, device, weights) as (compiler, loader):
-        first, losses, diverged = _losses(spec, solver, compiler, loader, rates)
-    result = _evaluate(spec, solver, rates, first, losses, diverged=diverged)
+        first, losses, end = _losses(spec, solver, compiler, loader, rates)
+    result = _evaluate(spec, solver, rates, first, losses, end)
     if output is not None:
         write_charts(result.charts(), Path(output))
     return result
@@ -132,8 +135,8 @@ def find_learning_rate(
 
 def _losses(
     spec: TrainSpec, solver: SolverSpec, compiler: Compiler, loader: Loader, rates: Sequence[float]
-) -> tuple[float, list[float], bool]:
-    """Train a step with each rate; return the first loss, the loss after each step, and whether it diverged."""
+) -> tuple[float, list[float], _End]:
+    """Train a step with each rate; return the first loss, the loss after each step, and why the test ended."""
     schedules = scheduled_inputs(solver)
     peaks = {name: highest_rate(spec, schedule) for name, schedule in schedules.items()}
     stepper = LOCAL.stepper(spec, compiler, loader)
@@ -154,10 +157,10 @@ def _losses(
             mean = SMOOTHING * mean + (1 - SMOOTHING) * loss if len(losses) > 1 else loss
             best = min(best, mean) if len(losses) > 1 else mean
             if mean > _limit(losses[0], best):
-                return losses[0], losses[1:], True
+                return losses[0], losses[1:], "diverged"
     except NonFiniteLoss:
-        return (losses or [nan])[0], losses[1:], True
-    return losses[0], losses[1:], False
+        return (losses or [nan])[0], losses[1:], "not finite"
+    return losses[0], losses[1:], "last rate"
 
 
 def highest_rate(spec: TrainSpec, schedule: ScheduleSpec) -> float:
@@ -173,9 +176,8 @@ def _limit(first: float, best: float) -> float:
 
 
 def _evaluate(
-    spec: TrainSpec, solver: SolverSpec, rates: Sequence[float], first: float, losses: Sequence[float], *,
-    diverged: bool,
-) -> LearningRateTest:  # fmt: skip
+    spec: TrainSpec, solver: SolverSpec, rates: Sequence[float], first: float, losses: Sequence[float], end: _End
+) -> LearningRateTest:
     """Return the result of a test with these losses."""
     tested = list(rates[: len(losses)])
     smoothed = smooth([min(loss, _limit(first, min(losses))) for loss in losses])
@@ -187,10 +189,11 @@ def _evaluate(
         lowest, steepest = tested[least], tested[min(slopes, key=lambda index: slopes[index])]
         suggested = rounded(min(lowest / SAFETY, steepest))
     current = highest_rate(spec, solver.learning_rate)
-    diverged_at = tested[-1] if diverged and tested else None
+    diverged_at = tested[-1] if end != "last rate" and tested else None
+    not_finite = end == "not finite" and (diverged_at is None or diverged_at <= current)
     return LearningRateTest(
-        tuple(tested), tuple(losses), tuple(smoothed), first, diverged_at, lowest, steepest, suggested, current,
-        _field_of(solver.learning_rate, current), spec.data.train.batch_size,
+        tuple(tested), tuple(losses), tuple(smoothed), first, diverged_at, not_finite, lowest, steepest, suggested,
+        current, _field_of(solver.learning_rate, current), spec.data.train.batch_size,
     )  # fmt: skip
 
 

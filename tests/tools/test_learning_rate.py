@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import netspec
+from netspec.cli import main
 from netspec.schema.bundled import zoo_root
 from netspec.schema.specs.kinds import SOLVERS
 from netspec.solvers.base import SolverSpec
@@ -172,6 +174,25 @@ def test_wrong_ranges_are_reported(tmp_path):
     for wrong in ({"lowest": 0.1, "highest": 0.01}, {"steps": 3}, {"lowest": 0.0}, {"highest": float("inf")}):
         with pytest.raises(netspec.InputError, match=r"range|`steps` must be"):
             netspec.find_learning_rate(training(tmp_path), device="reference", **wrong)
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_an_infinite_gradient_is_no_matter_of_the_rate(current_folder, capsys, batch):
+    spec = training(current_folder)
+    axes = {"type": "Dense", "name": "axes", "units": 8, "use_bias": False}
+    spec["net"]["layers"] = [axes, {"type": "Expression", "expr": "sqrt(x * x)"}, *spec["net"]["layers"]]
+    arrays = dict(np.load("line.npz"))
+    arrays["x"][32 * batch] = 0
+    np.savez("line.npz", **arrays)
+    spec["data"]["train"]["shuffle"] = False
+    Path("train.json").write_text(json.dumps(spec))
+    assert main(["train", "train.json", "--find-lr", "--device", "reference"]) == 0
+    output = capsys.readouterr().out
+    assert "the loss or a gradient is not finite: `netspec train train.json` names the first operation" in output
+    assert "diverged" not in output
+    assert "check the data" not in output
+    search = netspec.find_learning_rate(spec, lowest=0.06, highest=1, device="reference")
+    assert search.not_finite == (batch == 0), "at a rate above that of the file, the rate may be the cause"
 
 
 def test_smoothing_has_no_delay():
