@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netspec.data.base import Array, DamagedSamples, FieldType, OutOfRangeSamples, RejectedSamples, with_location
-from netspec.errors import InputError, Location, Problem, SettingHint, and_more, counted, did_you_mean, listing
+from netspec.errors import InputError, Problem, SettingHint, and_more, counted, did_you_mean, listing
 from netspec.schema.specs.data import SplitFields
 
 MAX_ALIKE = 5
@@ -273,9 +273,13 @@ def bind_inputs(
         if name not in names
     ]
     bindings = []
+    only_fits = _only_fits(fields, inputs, split)
     for name, target in inputs.items():
         field = split.inputs.get(name, name)
-        problem = _mismatch(name, field, fields, target, split, ragged_examples.get(field))
+        if field in fields:
+            problem = _mismatch(name, field, fields[field], target, split, ragged_examples.get(field))
+        else:
+            problem = _missing_field(name, field, fields, target, split, only_fits)
         odd: Sequence[Problem] = ()
         if problem is not None and field in non_integer_labels and fields[field].shape == target.shape:
             odd = non_integer_labels[field] if np.dtype(target.dtype).kind in "iu" else ()
@@ -298,18 +302,14 @@ def bind_inputs(
 def _mismatch(
     name: str,
     field: str,
-    fields: Mapping[str, FieldType],
+    source_type: FieldType,
     target: FieldType,
     split: SplitFields,
     sizes: str | None,
 ) -> Problem | None:
     """Return the reason why a field cannot feed an input of the net; None if it can."""
-    renamed = name in split.inputs
-    path = ("inputs", name) if renamed else ("source",)
+    path = ("inputs", name) if name in split.inputs else ("source",)
     where, dotted = split.where(*path), ".".join(path)
-    if field not in fields:
-        return _missing_field(name, field, fields, target, where, dotted, renamed=renamed)
-    source_type = fields[field]
     problem = partial(Problem, location=where, path=dotted, got=f"{source_type} from the source")
     if source_type.ragged:
         return problem(
@@ -365,22 +365,40 @@ def _missing_field(
     field: str,
     fields: Mapping[str, FieldType],
     target: FieldType,
-    where: Location | None,
-    path: str,
-    *,
-    renamed: bool,
+    split: SplitFields,
+    only_fits: Mapping[str, str],
 ) -> Problem:
-    if renamed:
+    if name in split.inputs:
         expected, hint = f"one of {listing(list(fields))}", did_you_mean(field, fields)
-        return Problem(f"the source has no field `{field}`", where, path, expected=expected, hint=hint)
+        where = split.where("inputs", name)
+        return Problem(f"the source has no field `{field}`", where, f"inputs.{name}", expected=expected, hint=hint)
+    if name in only_fits:
+        mapping = ", ".join(f"{key}: {value}" for key, value in {**split.inputs, **only_fits}.items())
+        hint = f"set `inputs: {{{mapping}}}`"
+    else:
+        hint = f"name the field that feeds it: `inputs: {{{name}: …}}`"
     return Problem(
         f"the source has no field for the net's input `{name}`",
-        where,
-        path,
+        split.where("source"),
+        "source",
         expected=f"a field `{name}`: {target}",
         got=", ".join(f"`{present}`: {kind}" for present, kind in fields.items()),
-        hint=f"name the field that feeds it: `inputs: {{{name}: …}}`",
+        hint=hint,
     )
+
+
+def _only_fits(fields: Mapping[str, FieldType], inputs: Mapping[str, FieldType], split: SplitFields) -> dict[str, str]:
+    """Return the unused field for each input without one, if no other field fits the input, and no other input it."""
+    used = {split.inputs.get(name, name) for name in inputs} | {*split.inputs.values()}
+    missing = [name for name in inputs if name not in split.inputs and name not in fields]
+    pairs = [
+        (name, field)
+        for name in missing
+        for field, kind in fields.items()
+        if field not in used and _mismatch(name, field, kind, inputs[name], split, None) is None
+    ]
+    by_name, by_field = Counter(name for name, _ in pairs), Counter(field for _, field in pairs)
+    return {name: field for name, field in pairs if by_name[name] == by_field[field] == 1}
 
 
 def _holds_all(source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:

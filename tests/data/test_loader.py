@@ -369,6 +369,24 @@ def test_uniform_numbers_depend_only_on_the_sample():
     assert all_numbers[:, :1].tolist() == SampleKeys(1, 2, np.arange(90), 3).uniform(1).tolist()
 
 
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({"image": (1, 8, 8), "label": ()}, "set `inputs: {a: image, b: label}`"),
+        ({"image": (1, 8, 8), "id": (), "label": ()}, "name the field that feeds it: `inputs: {b: …}`"),
+    ],
+)
+def test_inputs_without_a_field_get_the_only_field_that_fits_as_hint(fields, hint):
+    data = ArrayDataset(
+        {name: np.zeros((2, *shape), np.int32) for name, shape in fields.items()}, digest="", describe=str
+    )
+    inputs = {"a": FieldType((1, 8, 8), "float32"), "b": FieldType((), "int32")}
+    with pytest.raises(InputError) as error:
+        Loader(data, split_of(source="npz", path="x.npz", batch_size=2), seed=1, inputs=inputs, prefetch=0)
+    assert [problem.message[-3:] for problem in error.value.problems] == ["`a`", "`b`"]
+    assert error.value.problems[-1].hint == hint
+
+
 ORDER_1_0 = [0, 6, 5, 3, 4, 9, 7, 8, 2, 1]
 ORDER_1_1 = [8, 7, 9, 2, 5, 3, 6, 4, 1, 0]
 ORDER_2_0 = [2, 7, 0, 9, 8, 1, 5, 6, 3, 4]
