@@ -12,12 +12,14 @@ from netspec.data.loader import Loader
 from netspec.errors import InputError, Location, Problem, command, listing
 from netspec.exchange.formats.native.hdf5 import CheckpointFile, find_latest_checkpoint, read_checkpoint
 from netspec.exchange.formats.pytorch.optimizers import is_training, read_training
+from netspec.schema.language.overrides import COMMAND_LINE
 from netspec.schema.load import load_train
 from netspec.schema.specs.comparison import MISSING, differences, plain
 from netspec.schema.specs.kinds import STRATEGIES
 from netspec.schema.specs.monitor import monitored_value
 from netspec.schema.specs.paths import FilePath
 from netspec.schema.specs.train import TrainSpec
+from netspec.schema.yaml.python_data import PYTHON
 from netspec.schema.yaml.reader import parse_yaml
 from netspec.solvers.base import SolverSpec
 from netspec.training.checkpoint_resharding import MULTI_WORKER_ROLES, reshard_checkpoint
@@ -278,7 +280,7 @@ def check_unchanged(before: TrainSpec, now: TrainSpec, folder: RunDir, session: 
         if _is_below(path, may_change):
             allowed[path] = f"{_show(old)} → {_show(new)}"
         else:
-            location = _key_location(now, path)
+            location = _setting_location(now, path)
             is_own = location is not None and folder.is_own(location.file)
             fix = "restore the earlier value" if is_own or not folder.spec.exists() else continue_hint
             problems.append(
@@ -314,6 +316,12 @@ def _new_run_option(path: str, folder: RunDir) -> str:
 def _key_location(spec: TrainSpec, path: str) -> Location | None:
     """Return the location of the key of a value, by the path of the value in plain data."""
     return spec.where(*path.split("."), key=True)
+
+
+def _setting_location(spec: TrainSpec, path: str) -> Location | None:
+    """Return the location of the override that sets a value, or else that of the value's key."""
+    value = spec.where(*path.split("."))
+    return value if value is not None and value.file in (COMMAND_LINE, PYTHON) else _key_location(spec, path)
 
 
 def _files_of(spec: TrainSpec) -> list[str]:

@@ -451,6 +451,17 @@ def test_errors_about_changed_settings_show_how_to_resume(spec: Make, tmp_path: 
     assert f"`netspec train {tmp_path / 'run' / 'spec.yaml'} --resume`" in problem.hint
 
 
+def test_a_changed_setting_is_reported_at_the_override(spec: Make, tmp_path: Path) -> None:
+    netspec.train(spec(max_steps=2), run_dir=tmp_path / "run")
+    with pytest.raises(InputError) as caught:
+        netspec.train(tmp_path / "run" / "spec.yaml", resume=True, **{"solver.global_clipnorm": 0.5})
+    (problem,) = caught.value.problems
+    assert problem.location is not None
+    assert (problem.location.file, problem.location.text) == ("<python>", "solver.global_clipnorm=0.5")
+    assert problem.hint is not None
+    assert f"`netspec train {tmp_path / 'run' / 'spec.yaml'} --resume`" in problem.hint
+
+
 def test_a_second_ctrl_c_stops_at_once(spec: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def interrupt(event: Event) -> None:
         if event["event"] == "log" and event["step"] == 10:
