@@ -106,7 +106,7 @@ def series_files(project: Project, survey: TableSurvey, label: ColumnSurvey) -> 
     ]
     files.warnings = [*survey.warnings, *forecast.columns.warnings, *order.warnings]
     if label.missing:
-        files.warnings.append(f"{label.missing:,} rows without `{label.name}`: no window spans them")
+        files.warnings.append(f"{counted(label.missing, 'row')} without `{label.name}`: no window spans them")
     files.net = _net(project, label, forecast)
     files.train = _train(project, survey, label, order, forecast)
     return files

@@ -648,15 +648,16 @@ def _findings(
     warnings = [*table_survey.warnings, *columns.warnings]
     warnings += _leaks(table_survey, label, [name for name, _, _ in columns.used], regression=regression)
     if label.missing:
-        warnings.append(f"{label.missing:,} of {label.rows:,} rows have no `{label.name}`, and are left out")
+        have, are = ("has", "is") if label.missing == 1 else ("have", "are")
+        warnings.append(f"{label.missing:,} of {label.rows:,} rows {have} no `{label.name}`, and {are} left out")
     if columns.text is None:
         warnings += table_survey.duplicates.warnings()
     else:
         warnings += _copies(path, table_survey, columns.text, None if regression else label)
     if table_survey.ragged:
         warnings.append(
-            f"{table_survey.ragged:,} rows have a different number of cells than the header: "
-            "they are left out, and counted in the log"
+            f"{counted(table_survey.ragged, 'row')} with a different number of cells than the header: "
+            "left out, and counted in the log"
         )
     if table_survey.undecoded:
         warnings.append(_undecoded_warning(table_survey.undecoded, table_survey.first_undecoded or str(path)))

@@ -367,10 +367,17 @@ def test_categories_of_small_tables(rows: int, names: list[str], vocabulary: lis
     assert source(init(tmp_path / "t.csv")).columns["city"].vocabulary == vocabulary
 
 
-def test_a_target_with_missing_values(tmp_path: Path) -> None:
-    prices = ["" if row % 6 == 0 else f"{row * 1.5}" for row in range(ROWS)]
+@pytest.mark.parametrize(
+    ("every", "warning"),
+    [
+        (6, "20 of 120 rows have no `price`, and are left out"),
+        (120, "1 of 120 rows has no `price`, and is left out"),
+    ],
+)
+def test_a_target_with_missing_values(every: int, warning: str, tmp_path: Path) -> None:
+    prices = ["" if row % every == 0 else f"{row * 1.5}" for row in range(ROWS)]
     result = init(table(tmp_path, {"price": prices, "other": [str(row % 9) for row in range(ROWS)]}), target="price")
-    assert "20 of 120 rows have no `price`, and are left out" in result.warnings
+    assert warning in result.warnings
     assert source(result).columns["price"].missing == "drop"
 
 
