@@ -219,7 +219,7 @@ def spec_and_weights(
             )  # fmt: skip
         if not Path(source).exists():
             raise InputError(
-                f"no such file or folder: {source}", expected="a run directory, or a spec",
+                f"no such file or folder: {source}", expected="a run directory, a spec or a model of the zoo",
                 hint=near_model(str(source)),
             )  # fmt: skip
     if isinstance(source, (str, Path)) and is_in_zoo(str(source)):

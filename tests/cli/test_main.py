@@ -177,7 +177,9 @@ def test_settings_passed_as_options_get_a_hint(netspec, work):
 def test_a_run_that_does_not_exist_is_reported_with_the_nearest_name(netspec, work):
     (work / "first").mkdir()
     assert netspec("test", "frist").err == (
-        "error: no such file or folder: frist\n  expected: a run directory, or a spec\n  hint: did you mean `first`?\n"
+        "error: no such file or folder: frist\n"
+        "  expected: a run directory, a spec or a model of the zoo\n"
+        "  hint: did you mean `first`?\n"
     )
 
 
