@@ -18,6 +18,7 @@ from netspec.errors import InputError, command, counted, words_of_options
 
 if TYPE_CHECKING:
     from netspec.tools.checking.dry_run import DryRun
+    from netspec.training.events import Event, Listener
     from netspec.training.run import Interrupted, Run
 
 app = CommandApp()
@@ -132,6 +133,32 @@ def _train(
     spec: str, changes: list[str], *, run_dir: str | None, resume: bool | str, weights: str | None, device: str,
     as_json: bool,
 ) -> int:  # fmt: skip
+    """Train; report Ctrl-C also if it comes before the training handles signals itself."""
+    started: list[Event] = []
+
+    def remember_start(event: Event) -> None:
+        if event["event"] == "start":
+            started.append(event)
+
+    try:
+        return _run_training(
+            spec, changes, remember_start, run_dir=run_dir, resume=resume, weights=weights, device=device,
+            as_json=as_json,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        from netspec.backends.process_group import world
+
+        if started:
+            raise
+        if world().rank == 0:
+            print("interrupted before the first step", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run_training(
+    spec: str, changes: list[str], listener: Listener, *, run_dir: str | None, resume: bool | str, weights: str | None,
+    device: str, as_json: bool,
+) -> int:  # fmt: skip
     from netspec.backends.notices import device_notices
     from netspec.backends.process_group import world
     from netspec.cli.progress import display
@@ -140,10 +167,11 @@ def _train(
 
     device_notices.set_listener(None)  # events of the run have the notes
     try:
-        with display(as_json=as_json) as listener:
+        with display(as_json=as_json) as shown:
             run = run_training(
-                spec, changes, run_dir=run_dir, resume=resume, weights=weights, device=device, listeners=[listener]
-            )
+                spec, changes, run_dir=run_dir, resume=resume, weights=weights, device=device,
+                listeners=[listener, shown],
+            )  # fmt: skip
     except Interrupted as stopped:
         if as_json and world().rank == 0:
             facts = {"run_dir": str(stopped.run_dir), "step": stopped.step, "reason": stopped.reason}

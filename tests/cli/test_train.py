@@ -143,6 +143,16 @@ def test_a_second_ctrl_c_prints_the_resume_command_in_one_line(netspec, work, mo
     assert (result.status, result.out, result.err) == (130, "", line + "\n")
 
 
+def test_ctrl_c_before_the_training_starts_is_reported(netspec, work, monkeypatch):
+    def interrupt(*arguments: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("netspec.training.run.training_compiler", interrupt)
+    result = netspec("train", "train.yaml")
+    assert (result.status, result.out, result.err) == (130, "", "interrupted before the first step\n")
+    assert not (work / "runs").exists()
+
+
 def test_resuming_a_finished_run_reports_it(netspec, trained):
     result = netspec("train", "run/spec.yaml", "--resume")
     assert (result.status, result.err) == (0, "")
