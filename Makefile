@@ -36,6 +36,7 @@ help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 23
 
 install: $(RUNTIME) ## install netspec and its dependencies into .venv
+	@echo "netspec is installed. To put it on your path:  source $(VENV)/bin/activate"
 
 train: $(RUNTIME) ## train LeNet on MNIST; ARGS="train.max_epochs=1" changes the spec
 	$(BIN)/netspec train model_zoo/lenet_mnist/train.yaml $(ARGS)
