@@ -91,6 +91,8 @@ def import_file(
         })  # fmt: skip
     else:
         _print(result)
+        if drop_head and result.weights is not None:
+            print(f"\nto fine-tune it on images:\n  {command('init', 'FOLDER', '--trunk', result.folder)}")
 
 
 def _print(result: ImportResult) -> None:

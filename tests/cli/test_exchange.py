@@ -141,7 +141,8 @@ def test_a_dynamic_batch_size_also_has_its_name_of_release_0_2_0():
 
 
 def test_a_part_of_a_model_of_the_zoo_is_imported(netspec, work):
-    netspec.ok("import", "lenet_mnist", "--output", "features", "--drop-head", "1")
+    result = netspec.ok("import", "lenet_mnist", "--output", "features", "--drop-head", "1")
+    assert result.out.endswith("\nto fine-tune it on images:\n  netspec init FOLDER --trunk features\n")
     assert [layer.name for layer in load_net("features/net.yaml").layers][-1] == "fc1"
 
 
