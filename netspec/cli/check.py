@@ -67,9 +67,9 @@ def check(
     warnings about probable mistakes: a loss that expects logits but gets probabilities, pixels without scaling, unused
     layers, and others.
 
-    With --run, also runs a training step, compares its loss and gradients with the reference kernels and its loss with
-    that of an untrained net, and reports parameters without a gradient, and the time and memory of a step. Then runs
-    the steps that `expect` describes.
+    With --run, also runs a training step, compares its loss and gradients with the reference kernels, and a
+    cross-entropy with that of guessing all classes equally. Reports parameters without a gradient, and the time and
+    memory of a step. Then runs the steps that `expect` describes.
 
     With --export, also lists layers that the format does not support. Notes about parts that an export leaves out, such
     as losses, go to stderr. Formats: onnx, keras, keras_weights (.weights.h5), caffe (.prototxt), caffemodel,

@@ -51,7 +51,7 @@ def init(
 
     With --trunk, the net consists of a trained model without its last layer, followed by a new last layer for the
     classes of your images. The weights of the trained model stay frozen. To drop more layers, give --trunk the folder
-    that `netspec import MODEL --output DIR --drop-head 2` writes.
+    that `netspec import MODEL --output DIR --drop-head 2` writes; it is used whole.
     """
     from netspec.tools.init import init as write_files
 

@@ -65,24 +65,24 @@ def train(
 ) -> int:
     """Train a net as described in a training file.
 
-    Writes the resolved spec, logs, checkpoints and weights to the run directory, and nothing elsewhere. The default
-    directory has the `name` of the training file, or else of the net: runs/NAME, then runs/NAME-2, and so on. The first
-    Ctrl-C finishes the step and saves a checkpoint, the second stops at once. --workers starts MPI processes on this
-    machine; on a cluster, use its launcher, such as srun.
+    Writes the resolved spec, logs, checkpoints and weights to the run directory, and nothing elsewhere but caches. The
+    default directory has the `name` of the training file, or else of the net: runs/NAME, then runs/NAME-2, and so on.
+    The first Ctrl-C finishes the step and saves a checkpoint, the second stops at once. --workers starts MPI processes
+    on this machine; on a cluster, use its launcher, such as srun.
 
-    --resume continues the run in the directory SPEC; for a training file, the run in --run-dir, or the newest of
-    runs/NAME, runs/NAME-2, and so on. --resume auto also starts a run if there is none. --resume FILE starts a new run
-    from a netspec checkpoint, or from a PyTorch model with its optimizer (.safetensors).
+    --resume continues the run whose directory or spec.yaml is SPEC; for other files, the one in --run-dir, or the
+    newest of runs/NAME, runs/NAME-2, and so on. --resume auto also starts a run if there is none. --resume FILE starts
+    a new run from a netspec checkpoint, or from a PyTorch model with its optimizer (.safetensors).
 
     --find-lr trains for up to 150 steps while the learning rate grows exponentially, shows the losses, and suggests a
     rate. It writes no run directory.
 
     --overfit trains on the first N samples, without random transforms, until they are learned: the mean loss of a pass
-    over them is 5 % of that of the first pass, or 50 % with all classified correctly. If they are not learned in 500
-    steps, it lists likely reasons and exits with status 1. A net that can't memorize a few samples contains a mistake.
-    It writes no run directory.
+    over them is at most 5 % of the first pass's, or 50 % if all are classified correctly. If they are not learned in
+    500 steps, it lists likely reasons and exits with status 1. A net that can't memorize a few samples contains a
+    mistake. It writes no run directory.
 
-    With --json, the last event is `done` or `error`.
+    With --json, the last event is `done`, `error` or `interrupted`.
     """
     checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
     starts = workers is not None and to_start(workers)
