@@ -17,7 +17,7 @@ from netspec.tools.bounds import require_at_least
 Training: TypeAlias = Annotated[
     str, typer.Argument(metavar="SPEC", help="Read a training file, run or zoo model.", callback=model_path)
 ]
-"""What a run trains; a net file alone is refused."""
+"""What a command trains: not a net file alone."""
 TrainingModel: TypeAlias = Annotated[
     str, typer.Argument(metavar="MODEL", help="Read a training file, run or zoo model.", callback=model_path)
 ]
@@ -130,7 +130,7 @@ def batch_or_dynamic(text: str) -> int | None:
 
 Shapes: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="INPUT=1,28,28", help="Set dynamic sizes of an input or axis: height=28."),
+    typer.Option("--shape", metavar="INPUT=1,28,28", help="Set an input's sizes, or a named axis: height=28."),
 ]
 
 Values: TypeAlias = Annotated[

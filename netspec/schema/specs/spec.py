@@ -133,7 +133,7 @@ class Registry(Generic[SpecT]):
         self.with_article = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
         """The kind with its article, for messages."""
         self.noun = noun or kind
-        """What an unknown type is called in messages."""
+        """The word for the kind in messages about unknown types."""
         self.tag = tag
         """The key that names the class."""
         word = kind.rsplit(maxsplit=1)[-1]

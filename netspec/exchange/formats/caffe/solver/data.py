@@ -169,7 +169,7 @@ def _program(layers: Sequence[Message], feeding: SplitContext) -> dict[str, Any]
     kinds = ", ".join(dict.fromkeys(layer["type"] for layer in layers))
     feeding.remarks.notes.add(
         f"{feeding.phase}: {kinds} has no source here: give {', '.join(names)} to the training by "
-        f"`netspec.train(…, samples={{…}})`, or put a source of train.yaml there"
+        f"`netspec.train(…, samples={{…}})`, or replace `source: python` in train.yaml"
     )
     return {"source": "python", "fields": names, "batch_size": sizes[0] if sizes else 1}
 

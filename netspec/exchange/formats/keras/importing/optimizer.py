@@ -417,8 +417,8 @@ def train_file(importer: KerasImporter, solver: Mapping[str, Any], train: Mappin
     """The training file. Its samples come from Python, since files of Keras do not name the data."""
     fields = list(importer.draft.inputs)
     importer.reading.notes.add(
-        f"the file does not name the data: pass {', '.join(fields)} by `netspec.train(…, samples={{…}})`, or put a "
-        f"source of train.yaml there"
+        f"the file does not name the data: pass {', '.join(fields)} by `netspec.train(…, samples={{…}})`, or "
+        f"replace `source: python` in train.yaml"
     )
     data = {"source": "python", "fields": fields, "batch_size": 32, "shuffle": True}
     loop = ({"max_steps": step + EXTRA_STEPS} if step else {"max_epochs": 1}) | dict(train)
