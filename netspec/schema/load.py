@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -25,17 +25,19 @@ from netspec.schema.language.overrides import (
 )
 from netspec.schema.messages.problems import problems_of
 from netspec.schema.specs.annotations import optional_blocks
-from netspec.schema.specs.card import CardSpec
 from netspec.schema.specs.data import DataSpec
 from netspec.schema.specs.freeze import freeze
 from netspec.schema.specs.init_from import InitFromSpec
 from netspec.schema.specs.links import link_problems
 from netspec.schema.specs.net import NetSpec
 from netspec.schema.specs.spec import Spec
-from netspec.schema.specs.train import TrainSpec
 from netspec.schema.yaml.python_data import from_python
 from netspec.schema.yaml.reader import read_yaml
 from netspec.schema.yaml.tree import Map
+
+if TYPE_CHECKING:
+    from netspec.schema.specs.card import CardSpec
+    from netspec.schema.specs.train import TrainSpec
 
 Source = str | PathLike[str] | Mapping[str, Any]
 """A path of a YAML file or of a run directory, or the same as Python data."""
@@ -68,7 +70,7 @@ def load_net(source: Source, overrides: Overrides = ()) -> NetSpec:
 def load_train(source: Source, overrides: Overrides = ()) -> TrainSpec:
     """Load a training file with the net that it names. Raises `SpecError` with all problems of both files."""
     spec = _load(source, overrides, "train")
-    assert isinstance(spec, TrainSpec)
+    assert not isinstance(spec, NetSpec)
     return spec
 
 
@@ -79,6 +81,8 @@ def load_spec(source: Source, overrides: Overrides = ()) -> NetSpec | TrainSpec:
 
 def load_card(path: str | Path) -> CardSpec:
     """Load the `card.yaml` of a model of the zoo. Raises `SpecError` with all problems."""
+    from netspec.schema.specs.card import CardSpec
+
     tree = read_yaml(path)
     try:
         return CardSpec.model_validate(tree)
@@ -134,6 +138,8 @@ def _kind(tree: Map, expected: Kind | None) -> Kind:
     net, train = len(_NET_KEYS & tree.keys()), len(_TRAIN_KEYS & tree.keys())
     kind: Kind | None = None if net == train == 0 else "train" if train >= net else "net"
     if kind is None and expected is None:
+        from netspec.schema.specs.train import TrainSpec
+
         unknown = [key for key in tree if key not in NetSpec.model_fields | TrainSpec.model_fields]
         near = next(filter(None, (did_you_mean(key, _NET_KEYS | _TRAIN_KEYS) for key in unknown)), None)
         raise SpecError(
@@ -226,6 +232,8 @@ class _Loading:
 
     def train(self, tree: Map, changes: Sequence[Override]) -> TrainSpec | None:
         """Load a training, with its net from the file that it names or from the same document."""
+        from netspec.schema.specs.train import TrainSpec  # a net file is checked faster without it
+
         if not self._resolve_includes(tree, TRAIN_DEFINITIONS):
             return None
         declared = _variables(tree)

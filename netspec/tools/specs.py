@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import netspec.data
 import netspec.layers
@@ -10,7 +10,9 @@ import netspec.solvers  # noqa: F401  # these make their classes known to the sp
 from netspec.graph.types import Precision
 from netspec.schema.load import load_spec, load_train
 from netspec.schema.specs.net import NetSpec
-from netspec.schema.specs.train import CompileSpec, TrainSpec
+
+if TYPE_CHECKING:
+    from netspec.schema.specs.train import TrainSpec
 
 __all__ = [
     "batch_size_of",
@@ -25,17 +27,19 @@ __all__ = [
 
 def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
     """The net of a training, or the net itself."""
-    return spec.net if isinstance(spec, TrainSpec) else spec
+    return spec if isinstance(spec, NetSpec) else spec.net
 
 
 def batch_size_of(spec: NetSpec | TrainSpec, batch_size: int | None) -> int:
     """`batch_size`, else that of the training file, else 1."""
-    return batch_size or (spec.data.train.batch_size if isinstance(spec, TrainSpec) else 1)
+    return batch_size or (1 if isinstance(spec, NetSpec) else spec.data.train.batch_size)
 
 
 def kernel_settings(spec: NetSpec | TrainSpec, autotune: str | None = None) -> dict[str, Any]:
     """The fields of `compile` in a training file, their defaults for a net; `autotune` overrides that of the file."""
-    settings = spec.compile if isinstance(spec, TrainSpec) else CompileSpec()
+    from netspec.schema.specs.train import CompileSpec
+
+    settings = CompileSpec() if isinstance(spec, NetSpec) else spec.compile
     return {
         "autotune": autotune or settings.autotune, "rounding": settings.rounding,
         "deterministic": settings.deterministic,
@@ -49,4 +53,4 @@ def model_settings(spec: NetSpec | TrainSpec, autotune: str | None = None) -> di
 
 def precision_of(spec: NetSpec | TrainSpec) -> Precision:
     """Precision of a training file; float32 for a net."""
-    return Precision(spec.train.precision) if isinstance(spec, TrainSpec) else Precision.FLOAT32
+    return Precision.FLOAT32 if isinstance(spec, NetSpec) else Precision(spec.train.precision)

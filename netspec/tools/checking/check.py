@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,16 +12,13 @@ from netspec.errors import InputError, Problem, SpecError, by_location, did_you_
 from netspec.graph.graph import Graph, topological_order
 from netspec.graph.types import DType
 from netspec.schema.load import Overrides, Source, load_data
-from netspec.schema.replaced_variables import replaced_variables
 from netspec.schema.specs.expect import NetExpectation
 from netspec.schema.specs.net import NetSpec
-from netspec.schema.specs.stages import stage_specs
-from netspec.schema.specs.train import TrainSpec
-from netspec.tools.checking.check_data import DataSurvey, known_data, survey_data
-from netspec.tools.checking.spec_warnings import spec_warnings
+from netspec.tools.checking.net_warnings import net_warnings
 from netspec.tools.specs import load_spec, net_of, precision_of
 
 if TYPE_CHECKING:
+    from netspec.schema.specs.train import TrainSpec
     from netspec.training.diagnostics.expectation_checks import ExpectationResult
 
 TRAINING = "training"
@@ -44,6 +41,20 @@ class CheckReport:
     """The part of the data that was read, if not all: `the first 4,096 rows of train.csv`."""
     warnings: tuple[Problem, ...] = ()
     """Valid settings that are probably mistakes: probabilities for a loss of logits, pixels without scaling, …"""
+
+
+@dataclass(frozen=True)
+class _OwnChecks:
+    """The checks of one kind of file, beside those of its net."""
+
+    checks: Sequence[Callable[[], object]]
+    """Functions that raise `InputError` if the spec is wrong."""
+    warnings: Callable[[], list[Problem]]
+    """Returns the warnings, if nothing is wrong."""
+    problems: Sequence[Problem] = ()
+    """Problems of the data."""
+    read: str = ""
+    """As in `CheckReport.data`."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +96,6 @@ def check(
         _Export(export, batch_size, opset, TRAINING if form == TRAINING else None) if export is not None else None
     )
     spec = _load(source, overrides, with_data=data)
-    survey = DataSurvey()
-    if isinstance(spec, TrainSpec):
-        survey = survey_data(spec.data, spec.init_from) if data else known_data(spec)
     notes: list[str] = []
 
     def keep(text: str) -> None:
@@ -95,20 +103,17 @@ def check(
         if note is not None:
             note(text)
 
-    for sentence in replaced_variables(spec) if isinstance(spec, TrainSpec) else ():
-        keep(sentence)
-    if problems := _collected(
-        survey, [*_checks(spec, survey, settings, keep), *_search_checks(spec, source, overrides)]
-    ):
+    is_net = isinstance(spec, NetSpec)
+    own = _net_checks(spec) if isinstance(spec, NetSpec) else _training_checks(spec, source, overrides, data, keep)
+    if problems := _collected(own.problems, [*_checks(spec), *own.checks, *_export_checks(spec, settings, keep)]):
         raise InputError(sorted(problems, key=by_location))
     net = net_of(spec)
     states = build(net, 1, training=False, dtype=precision_of(spec), with_losses=False).builder.states.values()
-    name = (spec.name if isinstance(spec, TrainSpec) else None) or net.name
-    kind = "training" if isinstance(spec, TrainSpec) else "net"
     parameters = sum(state.value.type.size for state in states if state.role == "parameter")
     return CheckReport(
-        kind, name, len(net.layers), parameters, tuple(notes), survey.read, tuple(spec_warnings(spec, survey))
-    )
+        "net" if is_net else "training", spec.name or net.name, len(net.layers), parameters, tuple(notes), own.read,
+        tuple(own.warnings()),
+    )  # fmt: skip
 
 
 def _load(source: Source, overrides: Overrides, *, with_data: bool) -> NetSpec | TrainSpec:
@@ -120,24 +125,26 @@ def _load(source: Source, overrides: Overrides, *, with_data: bool) -> NetSpec |
             loaded = load_data(source, overrides) if with_data else (None, None)
         except InputError:  # a file that is not YAML
             raise error from None
+        from netspec.tools.checking.check_data import survey_data
+
         in_data = survey_data(*loaded).problems
         raise SpecError(sorted((*error.problems, *in_data), key=by_location)) from None
 
 
-def _collected(survey: DataSurvey, checks: Iterable[Callable[[], object]]) -> list[Problem]:
-    """Return the problems of the data, and those that checks raise.
+def _collected(found: Iterable[Problem], checks: Iterable[Callable[[], object]]) -> list[Problem]:
+    """Return the problems `found` so far, and those that checks raise.
 
     A problem of several forms of the net is listed once, whatever its notes. So is one of several splits of the same
     source, whose fields have the same location.
     """
     problems: dict[Problem, Problem] = {}
 
-    def add(found: Iterable[Problem]) -> None:
-        for problem in found:
+    def add(raised: Iterable[Problem]) -> None:
+        for problem in raised:
             path = "" if problem.location else problem.path
             problems.setdefault(replace(problem, notes=(), path=path), problem)
 
-    add(survey.problems)
+    add(found)
     for run in checks:
         try:
             run()
@@ -158,7 +165,7 @@ def check_expectations(
         >>> all(result.problem is None for result in netspec.check_expectations("train.yaml"))
     """
     spec = load_spec(source, overrides)
-    if isinstance(spec, TrainSpec):
+    if not isinstance(spec, NetSpec):
         from netspec.training.diagnostics.expectation_checks import (
             run_expectations,  # a check without it starts no training
         )
@@ -168,33 +175,48 @@ def check_expectations(
         yield from run_expectations(spec, device)
 
 
-def _checks(
-    spec: NetSpec | TrainSpec, survey: DataSurvey, export: _Export | None, note: Callable[[str], object]
-) -> Iterator[Callable[[], object]]:
-    """Functions that raise `InputError` if the spec is wrong."""
+def _checks(spec: NetSpec | TrainSpec) -> Iterator[Callable[[], object]]:
+    """Functions that raise `InputError` if the net of a spec is wrong."""
     net, dtype = net_of(spec), precision_of(spec).compute_dtype
     yield lambda: build(net, 1, training=False, dtype=dtype)
     yield lambda: check_net(net, dtype)
-    if isinstance(spec, TrainSpec):
-        from netspec.tools.checking.check_training import check_training  # a net needs neither passes nor solvers
-
-        for part in stage_specs(spec) or [spec]:
-            yield partial(check_training, part, survey)
-    elif net.losses:
-        yield lambda: build(net, 1, training=True, dtype=dtype)
-    if export is not None:
-        settings = export
-        yield lambda: _check_export(spec, settings, note)
 
 
-def _search_checks(
-    spec: NetSpec | TrainSpec, source: Source, overrides: Overrides
-) -> Iterator[Callable[[], object]]:  # fmt: skip
-    """Functions that raise `InputError` if the file cannot take a value to search."""
-    if isinstance(spec, TrainSpec) and spec.search is not None:
+def _net_checks(net: NetSpec) -> _OwnChecks:
+    """Return the checks of a net file."""
+    dtype = precision_of(net).compute_dtype
+    losses = [partial(build, net, 1, training=True, dtype=dtype)] if net.losses else []
+    return _OwnChecks(losses, lambda: net_warnings(net, dtype))
+
+
+def _training_checks(
+    spec: TrainSpec, source: Source, overrides: Overrides, with_data: bool, note: Callable[[str], object]
+) -> _OwnChecks:  # fmt: skip
+    """Return the checks of a training file; call `note` with each variable of the net that it replaces."""
+    # a net file is checked without the modules of data, passes and solvers, which take time to load
+    from netspec.schema.replaced_variables import replaced_variables
+    from netspec.schema.specs.stages import stage_specs
+    from netspec.tools.checking.check_data import known_data, survey_data
+    from netspec.tools.checking.check_training import check_training
+    from netspec.tools.checking.training_warnings import training_warnings
+
+    survey = survey_data(spec.data, spec.init_from) if with_data else known_data(spec)
+    for sentence in replaced_variables(spec):
+        note(sentence)
+    checks = [partial(check_training, part, survey) for part in stage_specs(spec) or [spec]]
+    if spec.search is not None:
         from netspec.tools.search import check_values  # it also trains
 
-        yield partial(check_values, source, spec, overrides)
+        checks.append(partial(check_values, source, spec, overrides))
+    return _OwnChecks(checks, lambda: training_warnings(spec, survey), survey.problems, survey.read)
+
+
+def _export_checks(
+    spec: NetSpec | TrainSpec, export: _Export | None, note: Callable[[str], object]
+) -> Iterator[Callable[[], object]]:  # fmt: skip
+    """Functions that raise `InputError` if the format cannot express the net."""
+    if export is not None:
+        yield partial(_check_export, spec, export, note)
 
 
 def _check_export(spec: NetSpec | TrainSpec, export: _Export, note: Callable[[str], object]) -> None:
@@ -212,7 +234,7 @@ def _check_export(spec: NetSpec | TrainSpec, export: _Export, note: Callable[[st
         built = build(net, size, training=False, dtype=dtype, with_losses=False)
         return Graph(built.outputs, named=built.values)
 
-    exportable = Exportable(net, {}, graph_for, spec if isinstance(spec, TrainSpec) else None)
+    exportable = Exportable(net, {}, graph_for, None if isinstance(spec, NetSpec) else spec)
     lost = format_to_check(export.format, options).checks(exportable, options)
     for message in lost.notes:
         note(message)

@@ -163,7 +163,7 @@ def test_the_data_determines_the_number_of_steps(
 
 def memory(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
     """Let the machine have so many bytes of memory."""
-    monkeypatch.setattr("netspec.tools.checking.spec_warnings.machine_memory", lambda: nbytes)
+    monkeypatch.setattr("netspec.tools.checking.net_warnings.machine_memory", lambda: nbytes)
 
 
 def test_more_parameters_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
