@@ -45,7 +45,7 @@ class CheckReport:
 
 @dataclass(frozen=True)
 class _OwnChecks:
-    """The checks of one kind of file, beside those of its net."""
+    """The checks of one kind of file, in addition to those of its net."""
 
     checks: Sequence[Callable[[], object]]
     """Functions that raise `InputError` if the spec is wrong."""
