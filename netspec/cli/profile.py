@@ -110,7 +110,7 @@ def _show(profile: Profile, output: Path) -> None:
 def _print_waits(profile: Profile) -> None:
     """Print which threads load data, how long that takes, and for what the steps wait."""
     works = ", ".join(f"{name} {_ms(seconds)} ms" for name, seconds in profile.data_seconds.items()) or "none"
-    where = f"ahead, in {counted(len(profile.data_threads), 'thread')}" if profile.loads_ahead else "between operations"
+    where = f"ahead, in {counted(len(profile.data_threads), 'thread')}" if profile.loads_ahead else "between steps"
     print(f"\ndata        {works} per step, {where}")
     shares = [f"{100 * share:.1f} % for {what}" for what, share in profile.waits.items()]
     print(f"waiting     {', '.join(shares)}")

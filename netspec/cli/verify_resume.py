@@ -55,7 +55,7 @@ def verify_resume(
 def _show(check: ResumeCheck) -> None:
     rows = [[str(number), f"{kill.logged_step:,}", _killed(kill, check)] for number, kill in enumerate(check.kills, 1)]
     rows = [[*row, f"{kill.resumed_from:,}"] for row, kill in zip(rows, check.kills, strict=True)]
-    table(["kill", "after step", "killed", "resumed from step"], rows)
+    table(["kill", "after step", "killed", "started from step"], rows)
     compared = f"{counted(check.arrays, 'array')} and {counted(check.log_lines, 'logged result')}"
     if check.identical:
         print(f"\nbit-identical after {counted(len(check.kills), 'kill')} in {check.steps:,} steps: {compared}")

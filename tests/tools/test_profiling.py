@@ -282,7 +282,7 @@ def test_the_command_prints_where_steps_spend_their_time(
         "evaluation  ",
     ):
         assert f"\n{line}" in out
-    assert "ms per step, between operations\n" in out
+    assert "ms per step, between steps\n" in out
     assert " ms per batch of validation data\n" in out
     assert "trace       out.json: " in out
     assert main([*words, "--json"]) == 0

@@ -47,7 +47,7 @@ class Overfits(Spec):
     """Largest number of steps, but at least one pass over the samples. Ends earlier when the samples are learned."""
     loss: float | None = None
     """Upper bound of the mean loss of a pass over the samples. By default, as for `--overfit`, the samples are learned
-    if it is 5 % of that of the first pass, or if it is 50 % and all are classified correctly."""
+    if it is at most 5 % of that of the first pass, or at most 50 % and all are classified correctly."""
 
 
 class TrainExpectation(Spec):
