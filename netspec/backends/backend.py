@@ -25,7 +25,9 @@ PACKAGES = {
     "cudnn": "netspec.backends.cuda.cudnn",
 }
 """The package of each backend. `netspec.distributed` adds those of operations between workers."""
-ALWAYS_ENABLED = {"reference", "workers", "nccl"}
+COMMUNICATION = {"workers", "nccl"}
+"""Backends of operations between workers, which are only registered once `netspec.distributed` is imported."""
+ALWAYS_ENABLED = {"reference", *COMMUNICATION}
 """Backends that NETSPEC_KERNELS cannot leave out."""
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from netspec.backends.backend import COMMUNICATION
 from netspec.backends.disk_cache import open_cache
 from netspec.backends.executor import CallSequence
 from netspec.graph.execution_plan import align_up
@@ -49,12 +50,8 @@ class Tuner:
     @cached_property
     def _file(self) -> str:
         """The file of this machine's winners: other libraries, threads or devices have other files."""
-        key = [
-            *self.device.identity(),
-            platform.machine(),
-            version("netspec"),
-            sorted(self.device.descriptions().items()),
-        ]
+        libraries = {name: text for name, text in self.device.descriptions().items() if name not in COMMUNICATION}
+        key = [*self.device.identity(), platform.machine(), version("netspec"), sorted(libraries.items())]
         return f"{sha256(json.dumps(key).encode()).hexdigest()[:32]}.json"
 
     @cached_property

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from netspec.backends import tuning
+from netspec.backends.backend import COMMUNICATION, PACKAGES
 from netspec.backends.device import Device
 from netspec.backends.device_registry import CpuDevice, NullDevice, open_device
 from netspec.backends.tuning import Tuner
@@ -113,6 +114,17 @@ def test_winners_are_remembered_per_node_and_for_planning(winners: Path) -> None
     planning = tuned(NullDevice)
     assert chosen(planning, 3, 4).label == "numba:Awake"
     assert chosen(planning, 3, 5).label == "numba:Sleepy"  # never raced: planning runs nothing
+
+
+def test_winners_do_not_depend_on_whether_communication_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    import netspec.distributed  # noqa: F401  # registers the backends of communication
+
+    assert "workers" in CpuDevice().descriptions()
+    chosen(tuned(), 3)
+    for name in COMMUNICATION:
+        monkeypatch.delitem(PACKAGES, name)
+    assert "workers" not in CpuDevice().descriptions()
+    assert chosen(tuned(NullDevice), 3).label == "numba:Awake"
 
 
 def test_processes_merge_their_measurements() -> None:
