@@ -258,7 +258,10 @@ _ARGUMENTS = {
     "--strategy": "strategies", "--algorithm": "algorithm", "--step-time": "step_time", "--jitter": "jitter",
     "--compute-scale": "compute_scale", "--servers": "servers", "--every": "every", "--density": "density",
     "--no-data": "data=False", "--micro-batches": "micro_batches", "--schedule": "schedule", "--split": "split",
-    "--kills": "kills",
+    "--kills": "kills", "--task": "task", "--target": "target", "--trunk": "trunk", "--force": "force",
+    "--trials": "trials", "--minutes": "minutes", "--jobs": "jobs", "--x": "x", "--largest-batch": "largest_batch",
+    "--port": "port", "--with-preprocessing": "with_preprocessing",
+    "--without-preprocessing": "with_preprocessing=False",
 }  # fmt: skip
 """The argument of the Python interface for each option."""
 _OPTION = "|".join(sorted(_ARGUMENTS, key=len, reverse=True))

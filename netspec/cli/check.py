@@ -62,21 +62,20 @@ def check(
 ) -> int:
     """Find errors in net and training files.
 
-    Checks fields, names, the shapes of all layers, the solver, and the shapes and sizes under `expect`. Also checks
-    that the data exists, and that its headers and first samples fit the net. Lists all errors with their lines, then
-    warnings about probable mistakes: a loss that expects logits but gets probabilities, pixels without scaling, unused
-    layers, and others.
+    Checks fields, names, the shapes of all layers, the solver, and the shapes and sizes that the file states under
+    `expect`. Also checks that the data exists, and that its headers and first samples fit the net. Lists all errors
+    with their lines, then warnings about probable mistakes: a loss that expects logits but gets probabilities, pixels
+    without scaling, unused layers, and others.
 
-    With --run, also runs a training step, compares its loss and gradients with the reference kernels, and a
-    cross-entropy with that of guessing all classes equally. Reports parameters without a gradient, and the time and
-    memory of a step. Then runs the steps that `expect` describes.
+    With --run, also runs a training step, and compares its loss and gradients with the reference kernels. A
+    cross-entropy is also compared with that of equal probabilities for all classes. Reports parameters without a
+    gradient, and the time and memory of a step. Then trains for `first_loss` and `overfits` under `expect`.
 
     With --export, also lists layers that the format does not support. Notes about parts that an export leaves out, such
     as losses, go to stderr. Formats: onnx, keras, keras_weights (.weights.h5), caffe (.prototxt), caffemodel,
     caffemodel.h5, safetensors, npz, netspec (.h5).
 
-    With --json, prints a list of objects with severity (error or warning), file, line, column, path, message, expected,
-    got and hint; it is empty if nothing is wrong.
+    With --json, prints a list of objects, one for each error and warning; it is empty if nothing is wrong.
     """
     from netspec.tools.checking.check import check as check_spec
 

@@ -12,14 +12,15 @@ from netspec.cli.output import count, print_json, size, table
 Name: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Select a dataset of `netspec data list`.")]
 DataFolder: TypeAlias = Annotated[
     str | None,
-    typer.Option("--path", metavar="DIR", help="Find or store files here [default: below NETSPEC_DATA]."),
+    typer.Option("--path", metavar="DIR", help="Find or store files here [default: see above]."),
 ]
 
 
 def list_(as_json: Json = False) -> None:
     """List data sources, and datasets for download.
 
-    Prints what each source of a training file reads, then the size of each dataset, and its folder if it is complete.
+    Prints each value of `source` in training files, and what it reads; then the size of each dataset, and its folder if
+    it is complete.
     """
     from netspec.tools.datasets import data_sources, datasets
 
@@ -41,8 +42,9 @@ def get(name: Name, path: DataFolder = None, as_json: Json = False) -> None:
     """Download a dataset, and verify its files.
 
     Complete files are not downloaded again, and interrupted downloads are resumed. An archive that was downloaded by
-    hand into the folder is unpacked. Training files find the dataset by its name. Without NETSPEC_DATA, files are
-    stored in the user's cache folder.
+    hand into the folder is unpacked. Training files find the dataset by its name, or with --path by `path: DIR`. By
+    default, files are stored in the folder of the environment variable NETSPEC_DATA or, without it, in the user's cache
+    folder.
     """
     from netspec.tools.datasets import get_dataset
 
@@ -63,7 +65,8 @@ def unpack(
     """Write an image dataset as PNG files, in class folders.
 
     Also writes a list of the images of each split, in the order of the dataset: training on the files gives the same
-    samples in the same order as training on the dataset itself.
+    samples in the same order as training on the dataset itself. By default, the dataset is read from the folder of the
+    environment variable NETSPEC_DATA or, without it, from the user's cache folder.
     """
     from netspec.tools.datasets import unpack_dataset
 

@@ -33,9 +33,9 @@ def devices(
 ) -> int:
     """List devices, kernel libraries and MPI; check a device.
 
-    `--device` of other commands accepts these names; `auto` selects a GPU if netspec can use one, or else the CPU. For
-    each kernel library, shows the software and its version, or why it cannot be used here. Also shows the MPI that
-    `netspec train --workers` uses, and in an MPI job which worker runs on which host.
+    `--device` of other commands accepts the names of devices that can be used here; `auto` selects a GPU if netspec can
+    use one, or else the CPU. For each kernel library, shows the software and its version, or why it cannot be used
+    here. Also shows the MPI that `netspec train --workers` uses, and in an MPI job which worker runs on which host.
 
     `--verify` runs every kernel of a device on samples, compares the results with the reference, and trains small nets
     in each precision. It prints what failed, and exits with status 1 if anything did.

@@ -36,7 +36,7 @@ def draw(
 ) -> None:
     """Draw the layers of a net, with each block as one box.
 
-    Layers whose names share the part before a slash (a block or a repetition) are one box, with the number of
+    The layers of a block and its repetitions, whose names share the part before a slash, are one box with the number of
     repetitions. Without --output, prints a Mermaid code block, which GitHub renders.
     """
     from netspec.tools.drawing.draw import draw as draw_net

@@ -45,7 +45,7 @@ def explain(
         typer.Option("--row", metavar="N", help="Explain row N of a table, from 1 [default: last]."),
     ] = None,
     output_file: Annotated[
-        str | None, typer.Option("--output", metavar="FILE.png", help="Write the heat map of an image to this file.")
+        str | None, typer.Option("--output", metavar="FILE.png", help="Write the heat map here; required for an image.")
     ] = None,
     label: Annotated[
         str | None, typer.Option("--class", metavar="NAME", help="Explain this class [default: most probable].")
@@ -61,12 +61,12 @@ def explain(
     """Explain what the predictions of a net depend on.
 
     If --input is an image, covers one patch at a time (occlusion), and draws where this reduces (red) or increases
-    (blue) the probability of the class. If the net predicts masks, this is the mean probability over the pixels of the
-    class; if it predicts boxes, the score of the best box.
+    (blue) the probability of the class. If the net predicts masks, the probability is the mean over the pixels of the
+    class; if it predicts boxes, it is the score of the best box.
 
     If --input is a text, leaves out words; if it is audio, silences parts; if it is a table, replaces one column of a
-    row at a time with values from other rows (for a forecast, one group of earlier rows). Prints how much each change
-    reduces the probability or the predicted number.
+    row at a time with values from other rows (for a forecast, also one group of earlier rows at a time). Prints how
+    much each change reduces the probability or the predicted number.
 
     Without --input, prints the importance of each column of a table: how much the loss rises if the values of the
     column are shuffled.

@@ -69,8 +69,8 @@ def import_file(
     Writes net.yaml and weights.h5, and train.yaml if the file describes the training too. The content of the file
     determines the format. If parts of it have no counterpart in netspec, they are all listed and nothing is written.
 
-    A file that contains only weights, such as a .safetensors file from PyTorch, needs --net, a net or training file. In
-    --map, * matches any characters. Files .pt and .pth are not read; the error says how to convert them.
+    A file that contains only weights, such as a .safetensors file from PyTorch, needs --net with a net or training
+    file. In --map, * matches any characters. .pt and .pth files are not read; the error says how to convert them.
 
     --fold-batch-norm makes an inference-only net.
 

@@ -46,8 +46,9 @@ def init(
     Chooses a task, a small net for it, held-out validation and test data, a metric and early stopping. Comments in the
     files state the reason for each choice.
 
-    --task is classification or regression of a table's column, text (texts in a table or a folder), forecast (the next
-    rows of a table) or language_model (running text: a .txt file, or a folder of them without class folders).
+    --task is `classification` or `regression` (of a column of a table), `text` (texts in a table or a folder),
+    `forecast` (the next rows of a table) or `language_model` (running text: a .txt file, or a folder of them without
+    class folders).
 
     With --trunk, the net consists of a trained model without its last layer, followed by a new last layer for the
     classes of your images. The weights of the trained model stay frozen. To drop more layers, give --trunk the folder

@@ -135,7 +135,7 @@ Shapes: TypeAlias = Annotated[
 
 Values: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--value", metavar="INPUT=16000", help="Replace an input by a constant, such as 1,2,3."),
+    typer.Option("--value", metavar="INPUT=16000", help="Replace an input by a constant: 16000 or 1,2,3."),
 ]
 
 

@@ -67,8 +67,10 @@ def plan(
     --workers-per-host is 1 by default, or 8 if --device is a GPU; with hogwild, which needs shared memory, all workers
     are on one host.
 
-    --largest-batch plans more batch sizes, without recomputation, and compares them with the memory of this machine or,
-    with --device, of the GPU. Batches in the loader and Python itself need some memory in addition.
+    --autotune uses the kernels that an earlier tuning, such as that of `netspec time`, found fastest.
+
+    --largest-batch plans more batch sizes, without recomputing activations, and compares them with the memory of this
+    machine or, with --device, of the GPU. Batches in the loader and Python itself need some memory in addition.
     """
     from netspec.tools.planning.plan import plan as plan_spec
 

@@ -36,17 +36,17 @@ def plot(
     x: Annotated[str, typer.Option("--x", metavar="AXIS", help="Draw over step, epoch or time.")] = "step",
     metric: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Draw only this value; repeatable.")] = None,
     log: Annotated[bool, typer.Option("--log", help="Use a logarithmic vertical axis.")] = False,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an SVG or PNG file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write SVG or PNG [default: print as text].")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Draw losses and metrics of runs, or learning rates.
 
-    Several runs are drawn in the same charts, with a color for each. AXIS is `step`, `epoch` or `time`; NAME is `loss`,
-    a metric, or `learning_rate`.
+    Several runs are drawn in the same charts, with a color for each. NAME is `loss`, a metric, or `learning_rate`.
 
-    A training file, with overrides such as `train.max_epochs=2`, needs --schedule, because it has no losses yet. Reads
-    data only to count the samples, if the length of the training is in epochs. ReduceLROnPlateau depends on the run, so
-    the plot shows the rate without reductions.
+    A training file needs --schedule, because it has no losses yet; overrides such as `train.max_epochs=2` may follow
+    it. ReduceLROnPlateau depends on the run, so the plot shows the rate without reductions.
     """
     from netspec.tools.comparing.curves import plot as plot_charts
     from netspec.tools.comparing.run_curves import AXES

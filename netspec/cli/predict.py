@@ -77,9 +77,9 @@ def predict(
 
     Without --output, prints a table. Images, audio, texts and tables are preprocessed as in training. An .npz file as
     input contains an array of samples for each input of the net, which is not preprocessed. An .npz file as output
-    contains the raw outputs of the net, a .json file boxes as COCO results. An --output without suffix is a folder for
-    masks and images with boxes. If some of the images, audio files or texts cannot be read, the others are predicted,
-    and the exit status is 1.
+    contains the raw outputs of the net, and a .json file contains boxes as COCO results. An --output without suffix is
+    a folder for masks and images with boxes. If some of the images, audio files or texts cannot be read, the others are
+    predicted, and the exit status is 1.
     """
     require_at_least(1, {"--batch-size": batch_size, "--top": top})
     from netspec.exchange.files import is_folder_path

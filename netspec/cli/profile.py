@@ -52,10 +52,10 @@ def profile(
 ) -> int:
     """Trace training steps: operations, data, communication.
 
-    Trains a few steps from the initial weights, then evaluates on at most that many batches. Writes a trace for
-    https://ui.perfetto.dev and chrome://tracing: each operation with its layer, kernel, shapes, FLOP and bytes, the
-    reads and transforms of each thread, and the messages of each worker. Prints where the steps spend their time. Runs
-    no callbacks, and writes no checkpoints. On a GPU, kernels are started one by one, not as a CUDA graph.
+    Trains from the initial weights, --warmup and then --steps steps, then evaluates on at most --steps batches. Writes
+    a trace for https://ui.perfetto.dev and chrome://tracing: each operation with its layer, kernel, shapes, FLOP and
+    bytes, the reads and transforms of each thread, and the messages of each worker. Prints where the steps spend their
+    time. Runs no callbacks, and writes no checkpoints. On a GPU, kernels are started one by one, not as a CUDA graph.
     """
     require_at_least(1, {"--steps": steps})
     require_at_least(0, {"--warmup": warmup})

@@ -33,9 +33,8 @@ def replay(
 
     A run whose loss or gradient becomes NaN or infinite writes a capsule to its run directory: a file with the spec,
     the batch, all weights before the step, the random number key, and the environment. This command repeats the step
-    with the device and the number of threads of the run, reports whether all results are bit-identical to those that
-    the run computed for the capsule, and names the first operation whose result is not finite, with the ranges of its
-    operands.
+    with the device and the number of threads of the run, reports whether all results are bit-identical to those of
+    the run, and names the first operation whose result is not finite, with the ranges of its operands.
 
     The exit status is 1 if results differ although machine, versions, threads and device are those of the run, and the
     kernels are deterministic.

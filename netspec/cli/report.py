@@ -36,7 +36,7 @@ def report(
     """Write one HTML page about a run.
 
     The page contains curves, histograms, a confusion matrix, the samples with the highest losses, the net, times and
-    memory of layers, the environment, and the spec. It needs no other file and no network.
+    memory of layers, the environment, and the spec. It can be read offline, without other files.
 
     Evaluates the weights of the run and times a step, which takes as long as `netspec test` and `netspec time`. A part
     whose data is missing shows the reason instead.

@@ -41,9 +41,8 @@ def runs(
     """List runs: state, results, and the settings that differ.
 
     Each net has a table of its own. `last` and `best` are the monitored value of the last and of the best evaluation. A
-    run is running, finished, failed, stopped (on request or killed), or damaged. On a terminal, columns that do not fit
-    are named below the table. FIELD is a column such as `best`, a metric such as `test/accuracy`, or a setting such as
-    `train.seed`; `best` puts the best run first. Reads only the beginning and the end of each log.
+    run is running, finished, failed, stopped (on request or killed), or damaged. --sort takes a column such as `best`,
+    a metric such as `test/accuracy`, or a setting such as `train.seed`; `best` puts the best run first.
     """
     if as_csv and as_json:
         raise InputError("--csv and --json cannot be combined")

@@ -53,8 +53,8 @@ def scale(
     spec: NetModel,
     overrides: Overrides = None,
     workers: WorkerCounts = None,
-    network: Annotated[str, typer.Option(metavar="NAME", help="Connect hosts by this network.")] = "ib-hdr",
-    within: Annotated[str, typer.Option(metavar="NAME", help="Connect a host's workers.")] = "shared-memory",
+    network: Annotated[str, typer.Option(metavar="NAME", help="Use this network between hosts.")] = "ib-hdr",
+    within: Annotated[str, typer.Option(metavar="NAME", help="Use this within a host.")] = "shared-memory",
     workers_per_host: Annotated[
         int | None, typer.Option("--workers-per-host", metavar="N", help="Place N workers on each host [default: 1].")
     ] = None,

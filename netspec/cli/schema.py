@@ -29,8 +29,9 @@ def schema(
 ) -> None:
     """Print the JSON Schema of net and training files.
 
-    Editors with a YAML language server use it to complete and explain fields. Begin a YAML file with the line `#
-    yaml-language-server: $schema=netspec.schema.json`.
+    Editors with a YAML language server use it to complete and explain fields. Begin a YAML file with this line:
+
+    # yaml-language-server: $schema=netspec.schema.json
     """
     if docs is None:
         from netspec.tools.json_schema import json_schema

@@ -31,7 +31,7 @@ SHOWN = 10
     "netspec search train.yaml",
     "netspec search train.yaml --trials 50 --minutes 30 --jobs 2",
     "netspec search train.yaml --resume --trials 100",
-    "netspec search photos/ --auto --minutes 10",
+    "netspec search photos/ --auto",
     "netspec search table.csv --auto --target price",
 )
 def search(
@@ -52,13 +52,13 @@ def search(
         str | None, typer.Option(metavar="DIR", help="Write to this folder [default: a new runs/NAME-search].")
     ] = None,
     trials: Annotated[
-        int | None, typer.Option("--trials", min=1, metavar="N", help="Run N trials [default: the file's, else 20].")
+        int | None, typer.Option("--trials", metavar="N", help="Run N trials [default: see above].")
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", min=0, metavar="M", help="End after M minutes [default with --auto: 10]."),
+        typer.Option("--minutes", metavar="M", help="End after M minutes [default: see above]."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Run N trials at the same time.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="Run N trials at the same time.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a search and its unfinished trials.")] = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -68,9 +68,13 @@ def search(
     The block `search` of the training file names the fields and the values to try. Each trial is a run, whose directory
     is below that of the search. There, best.yaml is the training file with the values of the best trial.
 
+    The number of trials is that of --trials, or else `trials` in the file; otherwise, --minutes or the sampler `grid`
+    ends the search, or else 20 trials.
+
     With --auto, SPEC is a folder or table that `netspec init` accepts. The command writes net.yaml and train.yaml for
     it, with a block `search` for depth, width, blocks, augmentation and learning rate, and searches these. The first
-    trial is the net that `netspec init` would write.
+    trial is the net that `netspec init` would write. The search ends after 10 minutes, unless --trials or --minutes is
+    given.
     """
     from netspec.tools.search import search as search_values
     from netspec.tools.search.auto import auto_search

@@ -37,7 +37,9 @@ def evaluate(
     ] = "test",
     device: Device = "auto",
     threads: Threads = None,
-    report: Annotated[bool, typer.Option("--report", help="Add tables: results per class, or errors.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Add tables: results per class, or regression errors.")
+    ] = False,
     output_folder: Annotated[
         str | None, typer.Option("--output", metavar="DIR", help="Write metrics.json, tables as CSV, matrices as PNG.")
     ] = None,

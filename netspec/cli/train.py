@@ -70,17 +70,18 @@ def train(
     The first Ctrl-C finishes the step and saves a checkpoint, the second stops at once. --workers starts MPI processes
     on this machine; on a cluster, use its launcher, such as srun.
 
-    --resume continues the run whose directory or spec.yaml is SPEC; for other files, the one in --run-dir, or the
-    newest of runs/NAME, runs/NAME-2, and so on. --resume auto also starts a run if there is none. --resume FILE starts
-    a new run from a netspec checkpoint, or from a PyTorch model with its optimizer (.safetensors).
+    --resume continues a run: SPEC is its directory or its spec.yaml. With another training file, the run is the one in
+    --run-dir, or else the newest of runs/NAME, runs/NAME-2, and so on. --resume auto also starts a run if there is
+    none. --resume FILE starts a new run from a netspec checkpoint, or from a PyTorch model with its optimizer
+    (.safetensors).
 
     --find-lr trains for up to 150 steps while the learning rate grows exponentially, shows the losses, and suggests a
-    rate. It writes no run directory.
+    rate.
 
     --overfit trains on the first N samples, without random transforms, until they are learned: the mean loss of a pass
-    over them is at most 5 % of the first pass's, or 50 % if all are classified correctly. If they are not learned in
-    500 steps, it lists likely reasons and exits with status 1. A net that can't memorize a few samples contains a
-    mistake. It writes no run directory.
+    over them is at most 5 % of that of the first pass, or 50 % if all are classified correctly. If they are not learned
+    in 500 steps, it lists likely reasons and exits with status 1. A net that can't memorize a few samples contains a
+    mistake. Neither --find-lr nor --overfit writes a run directory.
 
     With --json, the last event is `done`, `error` or `interrupted`.
     """

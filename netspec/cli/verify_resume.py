@@ -39,8 +39,8 @@ def verify_resume(
 
     Trains the first steps without interruptions, and again with kills (SIGKILL) at random moments, each followed by
     --resume. Compares weights, states of solver and layers, best values, the position in the data, and all losses and
-    metrics in the logs of both. Stages of the training file share the N steps. With several workers, kills alternate
-    between all workers and one. Exits with status 1 if any bit differs. Leaves no files behind.
+    metrics in the logs of both. If the training file has `stages`, they share the steps. With several workers, kills
+    alternate between all workers and one. Exits with status 1 if any bit differs. Leaves no files behind.
     """
     from netspec.tools.reproducibility.verify_resume import verify_resume as verify
 

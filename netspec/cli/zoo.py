@@ -130,8 +130,8 @@ def verify(
 
     Compares parameters, FLOPs, the checksum of the weights and the results with the card of the model. Exports the
     model to ONNX, and compares it with onnxruntime and with netspec's own import of that file. Results are measured if
-    netspec ships the weights and the data is on this machine. Nothing is downloaded. After a MODEL, `vars.folder=PATH`
-    names the folder of the data.
+    netspec ships the weights and the data is on this machine. Nothing is downloaded. `netspec zoo verify MODEL
+    vars.folder=PATH` names the folder of the data.
 
     The exit status is 1 if a check failed.
     """

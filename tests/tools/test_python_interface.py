@@ -204,6 +204,7 @@ def test_errors_speak_of_arguments(folder):
         ("`--device cpu` computes without a GPU", '`device="cpu"` computes without a GPU'),
         ("say `--shape data=3,224,224`", 'say `shapes={"data": (3,224,224,)}`'),
         ("`--batch-size 32/worker` sets the batch", "`batch_size=32, per_worker=True` sets the batch"),
+        ("`--task text` classifies texts", '`task="text"` classifies texts'),
         ("--step-time must be above 0", "`step_time` must be above 0"),
         ("`--shape x=CHANNELS,HEIGHT`, say", '`shapes={"x": (CHANNELS,HEIGHT,)}`, say'),
         ("expected: --batch-size 4 or more", "expected: `batch_size` 4 or more"),

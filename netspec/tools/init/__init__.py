@@ -178,6 +178,8 @@ def _files(project: Project, target: str | None, task: str | None, trunk: Path |
     if target is not None:
         kind = "the folder" if path.is_dir() else "the text"
         raise InputError("--target names a column of a table", expected="a table", got=f"{kind} {path}")
+    if task in ("regression", "forecast"):
+        raise InputError(f"--task: {task} needs a table", expected="a CSV or Parquet file", got=str(path))
     if task == "language_model" or path.is_file():
         return language_files(project)
     if has_media and trunk is None and (folders := mask_folders(path)) is not None:

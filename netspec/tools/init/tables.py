@@ -402,7 +402,7 @@ def table_files(project: Project, target: str | None, task: str | None) -> Files
         has_texts = any(column.is_text for column in table_survey.columns if column is not label)
         raise InputError(
             f"no column of {path} is left to predict {label.name!r} from", expected="numbers, categories or dates",
-            got=reasons or "no other column", hint="--task text classifies texts" if has_texts else None,
+            got=reasons or "no other column", hint="`--task text` classifies texts" if has_texts else None,
         )  # fmt: skip
     kind = "text" if task == "text" else "table"
     files = Files(f"{kind} {'regression' if regression else 'classification'}", "", "")
@@ -435,7 +435,7 @@ def _check_target(label: ColumnSurvey, path: Path, *, regression: bool) -> None:
             f"column {label.name!r} has a different value in nearly every row, so the values cannot be classes",
             expected="a column whose values recur, or numbers",
             got=f"{len(label.counts):,} different {kind} in {counted(label.filled, 'row')}",
-            hint="--task regression predicts numbers" if label.is_numeric else None,
+            hint="`--task regression` predicts numbers" if label.is_numeric else None,
         )  # fmt: skip
 
 

@@ -164,7 +164,8 @@ def search(
         >>> result = netspec.search("train.yaml", trials=30)
         >>> result.best.fields, result.best.value
     """
-    require_at_least(1, {"`jobs`": jobs, "`trials`": trials})
+    require_at_least(1, {"--jobs": jobs, "--trials": trials})
+    require_at_least(0, {"--minutes": minutes})
     changes = overrides_from_mapping(overrides) if isinstance(overrides, Mapping) else list(overrides)
     spec = load_train(source, changes)
     searched = _searched(spec)

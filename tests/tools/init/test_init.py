@@ -457,6 +457,7 @@ def test_files_next_to_the_data_have_its_name(table: Path) -> None:
         ({"data": "customers.csv", "target": "left", "task": "regression"}, "cannot be predicted as a number"),
         ({"data": "customers.csv", "task": "detection"}, "there is no such task"),
         ({"data": "photos", "target": "label"}, "names a column of a table"),
+        ({"data": "photos", "task": "regression"}, "needs a table"),
     ],
 )
 def test_wrong_arguments_are_reported(
@@ -554,7 +555,7 @@ def test_texts_are_classified_by_the_mean_of_their_words_without_padding(reviews
 def test_a_table_of_texts_alone_needs_the_task(tmp_path: Path) -> None:
     rows = [f"the parcel number {index} came {('late', 'early')[index % 2]} today,{index % 2}" for index in range(60)]
     (tmp_path / "mails.csv").write_text("body,kind\n" + "\n".join(rows) + "\n")
-    with pytest.raises(InputError, match="--task text classifies texts"):
+    with pytest.raises(InputError, match='`task="text"` classifies texts'):
         init(tmp_path / "mails.csv", target="kind")
     assert not (tmp_path / "train.yaml").exists()
     assert init(tmp_path / "mails.csv", target="kind", task="text").task == "text classification"

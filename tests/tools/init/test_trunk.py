@@ -173,7 +173,7 @@ def test_trunks_that_do_not_fit(model: Path) -> None:
 
     assert "no such file or folder: trank" in complaint("photos", "trank")
     Path("table.csv").write_text("x,y\n1,2\n3,4\n")
-    assert "--trunk needs images" in complaint("table.csv", "run")
+    assert "`trunk` needs images" in complaint("table.csv", "run")
     netspec.import_model("run", "two", until=["conv", "pool"])
     assert "two has 2 outputs" in complaint("photos", "two")
     Path("flat.yaml").write_text("netspec: 1\ninputs: {x: {shape: [5]}}\nlayers: [{type: Dense, units: 3}]\n")
