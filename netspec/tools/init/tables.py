@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import shlex
 from collections import Counter
@@ -647,6 +648,7 @@ def _findings(
     findings += [f"left out: `{name}`: {reason}" for name, reason in columns.left_out]
     warnings = [*table_survey.warnings, *columns.warnings]
     warnings += _leaks(table_survey, label, [name for name, _, _ in columns.used], regression=regression)
+    warnings += _random_split_of_time(table_survey)
     if label.missing:
         have, are = ("has", "is") if label.missing == 1 else ("have", "are")
         warnings.append(f"{label.missing:,} of {label.rows:,} rows {have} no `{label.name}`, and {are} left out")
@@ -720,6 +722,21 @@ def _leaks(table_survey: TableSurvey, label: ColumnSurvey, used: Sequence[str], 
                 "when a prediction is made"
             )
     return warnings
+
+
+def _random_split_of_time(table_survey: TableSurvey) -> Iterator[str]:
+    """Yield a warning if the rows are in chronological order, so that a random test set is easier than the future."""
+    for index, column in enumerate(table_survey.columns):
+        cells = [row[index] for row in table_survey.sample] if column.is_date else []
+        moments = [moment for moment in map(column.moment, cells) if not math.isnan(moment)]
+        is_ordered = moments in (sorted(moments), sorted(moments, reverse=True))
+        if is_ordered and len(set(moments)) > max(1, len(moments) / 2):
+            form = f', time_format: "{column.date_format}"' if column.date_format else ""
+            yield (
+                f"the rows are ordered by `{column.name}`, but the test rows are drawn at random: to test on the last "
+                f"rows, write `time: {column_key(column.name)}{form}` in `split` instead of `stratify`"
+            )
+            return
 
 
 def _same_quantity(column: ColumnSurvey, label: ColumnSurvey, pairs: Sequence[tuple[str, str]]) -> str | None:

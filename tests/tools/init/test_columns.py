@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,21 @@ def test_texts_that_recur_can_be_read_as_texts(tmp_path: Path) -> None:
     (problem,) = error.value.problems
     assert problem.expected == "a column whose cells have more than 3 words on average"
     assert problem.got == "words in a cell: `note` 3.0"
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y"])
+def test_a_random_split_of_rows_in_chronological_order_is_reported(tmp_path: Path, form: str) -> None:
+    days = [(datetime(2024, 1, 1) + timedelta(row)).strftime(form) for row in range(ROWS)]
+    result = init(table(tmp_path, {"day": days}))
+    (warning,) = result.warnings
+    fields = re.search(r"`(time: [^`]*)`", warning)
+    assert fields is not None
+    result.train.write_text(result.train.read_text().replace("stratify: label", fields[1]))
+    assert netspec.check(result.train).kind == "training"
+    hold_out = load_train(result.train).data.train.hold_out
+    assert hold_out is not None
+    assert hold_out.time == "day"
+    assert not init(table(tmp_path, {"day": [*days[1::2], *days[::2]]}), force=True).warnings
 
 
 def test_columns_that_reveal_the_target_are_reported(tmp_path: Path) -> None:
