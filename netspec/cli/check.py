@@ -69,7 +69,7 @@ def check(
 
     With --run, also runs a training step, and compares its loss and gradients with the reference kernels. A
     cross-entropy is also compared with that of equal probabilities for all classes. Reports parameters without a
-    gradient, and the time and memory of a step. Then trains for `first_loss` and `overfits` under `expect`.
+    gradient, and the time and memory of a step. Then trains to check `first_loss` and `overfits` under `expect`.
 
     With --export, also lists layers that the format does not support. Notes about parts that an export leaves out, such
     as losses, go to stderr. Formats: onnx, keras, keras_weights (.weights.h5), caffe (.prototxt), caffemodel,

@@ -65,12 +65,13 @@ def _level(level: str | None) -> str | None:
     return level
 
 
-Autotune: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--autotune", metavar="LEVEL", callback=_level, help="Tune kernels: off, quick, full [default: the file's]."
-    ),
-]
+def autotune_option(action: str) -> Any:
+    """Return the option --autotune, which does `action` at a level."""
+    text = f"{action}: off, quick, full [default: the file's]."
+    return typer.Option("--autotune", metavar="LEVEL", callback=_level, help=text)
+
+
+Autotune: TypeAlias = Annotated[str | None, autotune_option("Tune kernels")]
 
 DYNAMIC = "dynamic"
 """Value of --batch-size for a model that accepts any number of samples."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netspec.cli.app import CommandApp
-from netspec.cli.options import Autotune, Json, NetModel, Overrides
+from netspec.cli.options import Json, NetModel, Overrides, autotune_option
 from netspec.cli.output import STATES, count, print_json, scaled, size, table
 from netspec.errors import counted, listing
 
@@ -53,7 +53,7 @@ def plan(
     largest_batch: Annotated[
         bool, typer.Option("--largest-batch", help="Find the largest batch that fits into memory.")
     ] = False,
-    autotune: Autotune = None,
+    autotune: Annotated[str | None, autotune_option("Use tuning")] = None,
     as_json: Json = False,
 ) -> None:
     """Show layers, shapes, parameters, FLOPs and memory.

@@ -43,7 +43,8 @@ def plot(
 ) -> None:
     """Draw losses and metrics of runs, or learning rates.
 
-    Several runs are drawn in the same charts, with a color for each. NAME is `loss`, a metric, or `learning_rate`.
+    Several runs are drawn in the same charts, with a color for each. --metric takes `loss`, a metric, or
+    `learning_rate`.
 
     A training file needs --schedule, because it has no losses yet; overrides such as `train.max_epochs=2` may follow
     it. ReduceLROnPlateau depends on the run, so the plot shows the rate without reductions.

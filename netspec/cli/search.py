@@ -68,8 +68,8 @@ def search(
     The block `search` of the training file names the fields and the values to try. Each trial is a run, whose directory
     is below that of the search. There, best.yaml is the training file with the values of the best trial.
 
-    The number of trials is that of --trials, or else `trials` in the file; otherwise, --minutes or the sampler `grid`
-    ends the search, or else 20 trials.
+    Runs as many trials as --trials or else `trials` in the file says. Without either, the search ends after --minutes,
+    or when the sampler `grid` has tried all values; without these too, after 20 trials.
 
     With --auto, SPEC is a folder or table that `netspec init` accepts. The command writes net.yaml and train.yaml for
     it, with a block `search` for depth, width, blocks, augmentation and learning rate, and searches these. The first
