@@ -75,6 +75,7 @@ def test_parts_after_the_end_of_the_training_are_noted(netspec, work):
 def test_a_chart_is_drawn_in_the_terminal(netspec, work):
     lines = netspec("plot", "train.yaml", COSINE, "--schedule").out.splitlines()
     assert lines[0] == "learning rate"
+    assert netspec("plot", ".", COSINE, "--schedule").out.splitlines() == lines
     assert lines[1].lstrip().startswith("0.1 ┤⠉")
     assert lines[-1].split() == ["1", "step", "12"]
     assert max(map(len, lines)) <= 100
@@ -106,7 +107,8 @@ def test_the_figures_of_a_run(netspec, trained):
     [
         (("train.yaml",), "a training file has no losses to draw"),
         (("net.yaml", "--schedule"), "this is a net: it has no learning rate"),
-        ((".",), "is not a run directory"),
+        ((".",), "a training file has no losses to draw"),
+        (("..",), "is not a run directory"),
         (("train.yaml", "--schedule", "--output", "rate.pdf"), "--output: the file is written as SVG or PNG"),
         (("train.yaml", "nosuch", "--schedule"), "several arguments must all be run directories"),
         (("train.yaml", "--schedule", "--x", "hours"), "--x: there is no such axis"),

@@ -47,7 +47,7 @@ def plot(
     if x not in AXES:
         raise InputError(f"there is no axis `{x}`", expected=f"one of {', '.join(AXES)}", hint=did_you_mean(x, AXES))
     scale = AxisScale(logarithmic)
-    folders = [Path(source) for source in sources if not isinstance(source, Mapping) and Path(source).is_dir()]
+    folders = [Path(source) for source in sources if not isinstance(source, Mapping) and _is_run(Path(source))]
     if len(folders) == len(sources) and folders:
         if overrides:
             raise InputError(
@@ -66,12 +66,17 @@ def plot(
     return charts
 
 
+def _is_run(path: Path) -> bool:
+    """Whether a path is that of a run directory, not of a training file or a folder with one."""
+    return path.is_dir() and not (path / "train.yaml").is_file()
+
+
 def _planned_charts(
     sources: Sequence[Source], overrides: Overrides, scale: AxisScale, *, schedule: bool
 ) -> list[Chart]:
     """Return the charts of a training file. Raises `InputError` for anything else."""
     if len(sources) != 1:
-        missing = [str(source) for source in sources if isinstance(source, Mapping) or not Path(source).is_dir()]
+        missing = [str(source) for source in sources if isinstance(source, Mapping) or not _is_run(Path(source))]
         raise InputError(
             "several arguments must all be run directories", expected="folders of runs", got=", ".join(missing)
         )
