@@ -69,7 +69,7 @@ def search(
     is below that of the search. There, best.yaml is the training file with the values of the best trial.
 
     Runs as many trials as --trials or else `trials` in the file says. Without either, the search ends after --minutes,
-    or when the sampler `grid` has tried all values; without these too, after 20 trials.
+    or when the sampler `grid` has tried all values; without any of these, after 20 trials.
 
     With --auto, SPEC is a folder or table that `netspec init` accepts. The command writes net.yaml and train.yaml for
     it, with a block `search` for depth, width, blocks, augmentation and learning rate, and searches these. The first
