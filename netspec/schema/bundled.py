@@ -22,7 +22,7 @@ def zoo_root() -> Path:
 
 
 def model_path(path: str) -> str:
-    """Return the folder of the zoo's model called so, unless there is a file or folder of that name; else the path."""
+    """Return the folder of the zoo model with this name; the path unchanged if it exists or no model has this name."""
     name = Path(path)
     if name.parts != (path,) or name.suffix or name.exists():
         return path
@@ -36,7 +36,7 @@ def is_in_zoo(file: str) -> bool:
 
 
 def near_model(path: str | Path) -> str | None:
-    """A hint for a path where nothing is: what `near_path` finds, or a model of the zoo with a similar name."""
+    """Return a hint for a path that does not exist: the hint of `near_path`, or a zoo model with a similar name."""
     path = Path(path)
     names = {file.parent.name for folder in _candidates() for name in MODEL_FILES for file in folder.glob(f"*/{name}")}
     model = nearest(path.name, names) if len(path.parts) == 1 and not path.suffix else None

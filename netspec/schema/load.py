@@ -19,7 +19,7 @@ from netspec.schema.language.interpolation import Evaluator, Scope, escaped
 from netspec.schema.language.overrides import (
     Override,
     apply_overrides,
-    is_of_none,
+    is_of_missing_layer,
     overrides_from_mapping,
     parse_overrides,
 )
@@ -127,7 +127,7 @@ def _read(source: object) -> Map:
 
 
 def spec_file(path: str) -> str:
-    """Return the spec in a folder, or in that of a model of the zoo; any other path unchanged."""
+    """Return the spec in a folder, which may be given by the name of a zoo model; any other path unchanged."""
     path = model_path(path)
     specs = (Path(path, name) for name in SPECS)
     return next((str(spec) for spec in specs if spec.is_file()), path)
@@ -158,7 +158,7 @@ def _kind(tree: Map, expected: Kind | None) -> Kind:
         location=tree.origin,
         expected="`inputs` and `layers`" if expected == "net" else "`net`, `data`, `solver` and `train`",
         got=f"keys {listing(list(tree))}",
-        hint=f"its net is `{_beside(other, tree.value_at['net'])}`" if isinstance(other, str) else None,
+        hint=f"its net is `{_from_current_folder(other, tree.value_at['net'])}`" if isinstance(other, str) else None,
     )
 
 
@@ -197,7 +197,7 @@ class _Loading:
         if not self._resolve_includes(tree, NET_DEFINITIONS):
             return None
         declared = _variables(tree)
-        late = [] if is_plain(tree) else [change for change in changes if is_of_none(tree, change.path)]
+        late = [] if is_plain(tree) else [change for change in changes if is_of_missing_layer(tree, change.path)]
         self.problems += apply_overrides(
             tree, [change for change in changes if change not in late], optional_blocks(NetSpec)
         )
@@ -248,7 +248,8 @@ class _Loading:
         net = self._net_of(tree, scope)
         links: list[Problem] = []
         if net is not None:
-            late = [] if is_plain(net) else [change for change in net_changes if is_of_none(net, change.path[1:])]
+            layer_changes = () if is_plain(net) else net_changes
+            late = [change for change in layer_changes if is_of_missing_layer(net, change.path[1:])]
             self.problems += apply_overrides(tree, [change for change in net_changes if change not in late])
             net = tree["net"]
             self._report_undeclared(changes, declared | _variables(net))
@@ -278,7 +279,7 @@ class _Loading:
             tree["net"] = path
             return None
         try:
-            net = read_yaml(_beside(path, location))
+            net = read_yaml(_from_current_folder(path, location))
             _kind(net, "net")
         except InputError as error:
             self.problems += [problem.at(location, "net") for problem in error.problems]
@@ -299,7 +300,7 @@ class _Loading:
         return location in self.evaluator.failed
 
     def _shared_variables(self, tree: Map, net: Map) -> None:
-        """The training file's values replace the net's for variables that both declare."""
+        """For variables that both files declare, replace the net's values by those of the training file."""
         train_vars, net_vars = tree.get("vars"), net.get("vars")
         if isinstance(train_vars, Map) and isinstance(net_vars, Map):
             for name in train_vars.keys() & net_vars.keys():
@@ -371,7 +372,7 @@ def _variables(tree: Map) -> set[str]:
     return set(variables) if isinstance(variables, Map) else set()
 
 
-def _beside(path: str, written: Location) -> str:
-    """Return a path that is relative to the file of `written` as seen from the current folder."""
+def _from_current_folder(path: str, written: Location) -> str:
+    """Return a path relative to the current folder for one that is relative to the file of `written`."""
     folder = Path() if written.file.startswith("<") else Path(written.file).parent
     return str(folder / Path(path).expanduser())

@@ -1,4 +1,4 @@
-"""JSON that every reader takes: the one writer for logs, `--json` and metadata."""
+"""Standard JSON, without NaN and infinity: the writer for logs, `--json` and metadata."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class _Context:
 
 @dataclass
 class _Turn:
-    """Values that differ between the turns of a repeated entry."""
+    """Values that differ between the iterations of a repeated entry."""
 
     suffix: str = ""
     """Suffix of its name."""
@@ -122,7 +122,7 @@ class Expander:
                 self._entry(item, at, where, names, _Turn())
 
     def _repeated(self, item: Map, location: Location, context: _Context, names: Namespace) -> None:
-        """Expand an entry as often as its `repeat` says; each turn reads the one before."""
+        """Expand an entry as often as its `repeat` says; each iteration reads the output of the previous one."""
         body = copied(item)
         repeat = body.remove("repeat")
         at = replace(item.value_at["repeat"], calls=context.calls)
@@ -244,7 +244,7 @@ class Expander:
         return name + turn.suffix
 
     def _is_taken(self, local: str, entry: Map, location: Location, context: _Context, names: Namespace) -> bool:
-        """Report and return whether a name is already that of another layer, call, group or input."""
+        """Return whether another layer, call, group or input already has a name; if so, report it."""
         if local not in names.names and local not in names.calls:
             return False
         message = f"two layers or calls are called `{names.prefix}{local}`"
@@ -259,7 +259,7 @@ class Expander:
     def _from(
         self, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn
     ) -> tuple[str, ...] | None:
-        """Return the net's names of what an entry reads, and write them into it if they are not the default."""
+        """Return the sources of an entry as names in the net; write them into the entry if they are not the default."""
         if "from" in entry:
             return self._renaming.rename(entry, "from", names, f"{context.path}.from", turn.first_source)
         if names.above is None:
@@ -277,7 +277,7 @@ class Expander:
         return name if isinstance(name, str) else None
 
     def _group(self, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
-        """Expand a group, into a namespace of its own if it has a name."""
+        """Expand a group; if it has a name, into a separate namespace."""
         for key in entry:
             if key not in GROUP_FIELDS:
                 fields = list(GROUP_FIELDS)
@@ -352,7 +352,7 @@ class Expander:
         return local
 
     def _outputs(self, definition: Definition, inside: Namespace, inner: _Context) -> dict[str, str]:
-        """Return the outputs of a block by name, in order; empty if there is one. Sets `inside.above` to the first."""
+        """Return the outputs of a block by name, in order; empty if it has one. Sets `inside.above` to the first."""
         if definition.outputs is None:
             return {}
         holder = Map(inner.calls[0].location)

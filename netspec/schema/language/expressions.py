@@ -87,19 +87,19 @@ class Expression(Formula):
     too_deep = "give parts of it names in `vars`"
 
     def names(self) -> set[str]:
-        """The variables it uses."""
+        """Return the variables that the expression uses."""
         return super().names() - set(CONSTANTS)
 
     def evaluate(self, scope: Mapping[str, Any]) -> Any:
-        """Its value where `scope` gives those of the variables. Raises `ExpressionError`, or `Poisoned`."""
+        """Evaluate the expression with the values of variables in `scope`. Raises `ExpressionError` or `Poisoned`."""
         return self.walk(scope)
 
     def constant(self, node: ast.expr, value: Plain) -> Plain:
-        """The number, unless it is too large."""
+        """Return the value. Raises `ExpressionError` if it is too large."""
         return self._bounded(node, value)
 
     def variable(self, node: ast.Name, name: str, scope: Mapping[str, Any]) -> Value:
-        """The value of a variable: a list or a mapping too, as blocks are given them."""
+        """Return the value of a variable, which may be a list or a mapping, such as a parameter of a block."""
         if name in scope:
             if isinstance(scope[name], Unknown):
                 raise Poisoned
@@ -116,16 +116,16 @@ class Expression(Formula):
         )
 
     def negation(self, node: ast.expr, value: Value) -> bool:
-        """Whether the value counts as false."""
+        """Return whether the value is false in a condition."""
         return not self._plain(node, value)
 
     def with_sign(self, node: ast.expr, value: Value, *, negative: bool) -> Plain:
-        """The number, or its negative."""
+        """Return the number, negated if `negative`."""
         number = self._number(node, value, "-")
         return -number if negative else number
 
     def logical(self, node: ast.BoolOp, values: Iterable[Value], *, either: bool) -> Plain:
-        """The first value that decides, else the last."""
+        """Return the first value that decides the result, or else the last, as Python's `and` and `or` do."""
         result: Plain = False
         for part, value in zip(node.values, values, strict=False):
             result = self._plain(part, value)
@@ -138,7 +138,7 @@ class Expression(Formula):
         return body() if self._plain(node.test, test) else orelse()
 
     def arithmetic(self, node: ast.BinOp, sign: str, left: Value, right: Value) -> Plain:
-        """The result of a sum, product or the like; texts can be joined."""
+        """Return the result of an arithmetic operator; `+` also joins texts."""
         if not (sign == "+" and isinstance(left, str) and isinstance(right, str)):
             self._number(node.left, left, sign)
             self._number(node.right, right, sign)
@@ -163,7 +163,7 @@ class Expression(Formula):
         return value
 
     def comparison(self, node: ast.Compare, signs: Sequence[str], values: Sequence[Value]) -> bool:
-        """Whether each holds, up to the first that does not."""
+        """Return whether all comparisons of a chain hold; stop at the first that does not."""
         parts = (node.left, *node.comparators)
         return all(
             self._holds(node, sign, parts[index : index + 2], values[index : index + 2])
@@ -184,7 +184,7 @@ class Expression(Formula):
         return _COMPARISONS[sign](left, right)
 
     def item(self, node: ast.Subscript, value: Value, index: Value) -> Value:
-        """The item of a list at a position from 0 (from the end: -1), or of a mapping at a key."""
+        """Return an item of a list by its index (negative from the end), or of a mapping by its key."""
         source, index = self.source(node.value), self._plain(node.slice, index)
         if isinstance(value, Mapping):
             if index in value:
@@ -207,7 +207,7 @@ class Expression(Formula):
         return value[index]  # type: ignore[no-any-return]  # likewise
 
     def call(self, node: ast.Call, name: str, function: Function, values: list[Value]) -> Plain:
-        """The function's value."""
+        """Return the result of a function."""
         for item, value in zip(node.args, values, strict=True):
             if name not in _TAKES_MORE:
                 self._number(item, value, name)

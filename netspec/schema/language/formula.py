@@ -2,8 +2,7 @@
 
 Numbers, texts, names, `+ - * / // % **`, comparisons, `and or not`, `a if condition else b`, `list[0]`, and calls of
 functions by their names. There are no attributes, slices or calls of anything else, and the sizes of a text and of its
-nesting are bounded. What a formula means is said by a subclass: `${…}` computes numbers, the layer Expression makes a
-graph.
+nesting are bounded. Subclasses define the meaning: `${…}` computes values, the layer Expression builds graph nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ MAX_DEPTH = 60
 
 
 class ExpressionError(Exception):
-    """An expression that has no value: why, and where in its text (`offset`, in characters from 0)."""
+    """An expression cannot be evaluated; `offset` is the position of the error in its text, in characters from 0."""
 
     def __init__(self, message: str, offset: int = 0, *, expected: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -70,7 +69,7 @@ class Formula(ABC):
             raise ExpressionError("the expression is too long", expected=f"at most {MAX_LENGTH} characters")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about odd literals; they parse all the same
+                warnings.simplefilter("ignore")  # literals such as `1if x` parse with a warning
                 self.node = ast.parse(body, mode="eval").body
         except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
             column = (getattr(error, "offset", None) or 1) - 1
@@ -80,7 +79,7 @@ class Formula(ABC):
         self._body = body.encode()
 
     def names(self) -> set[str]:
-        """The names it uses, other than those of functions."""
+        """Return the names that the formula uses, other than those of functions."""
         called = {id(node.func) for node in ast.walk(self.node) if isinstance(node, ast.Call)}
         names = (node for node in ast.walk(self.node) if isinstance(node, ast.Name) and id(node) not in called)
         return {node.id for node in names}
@@ -147,7 +146,7 @@ class Formula(ABC):
 
     @abstractmethod
     def logical(self, node: ast.BoolOp, values: Any, *, either: bool) -> Any:
-        """`a or b or …` if `either`, else `a and b and …`; values are made as they are asked for."""
+        """`a or b or …` if `either`, else `a and b and …`; `values` is lazy."""
 
     @abstractmethod
     def comparison(self, node: ast.Compare, signs: Sequence[str], values: Sequence[Any]) -> Any:
@@ -183,7 +182,7 @@ class Formula(ABC):
 
     def fail(self, node: ast.AST, message: str, **facts: str | None) -> ExpressionError:
         """Return an error at the position of a node."""
-        column = getattr(node, "col_offset", 0)  # in bytes, and of the last of several lines
+        column = getattr(node, "col_offset", 0)  # in bytes of UTF-8
         return ExpressionError(message, self._shift + len(self._body[:column].decode(errors="replace")), **facts)
 
     def source(self, node: ast.expr) -> str:

@@ -122,7 +122,7 @@ class Includes:
         if isinstance(layers, Seq):
             holder["layers"] = self._spliced(layers, document)
         for block in blocks.values() if holder is document.tree and isinstance(blocks, Map) else ():
-            if isinstance(block, Map) and block.origin.file == document.tree.origin.file:  # those of others are done
+            if isinstance(block, Map) and block.origin.file == document.tree.origin.file:  # others are done
                 self._lists(block, document)
 
     def _spliced(self, layers: Seq, document: _Document) -> Seq:
@@ -158,7 +158,7 @@ class Includes:
         return part
 
     def _file(self, name: str, location: Location, document: _Document) -> Map | None:
-        """Return the document in a file, with the files that it includes; None, with a problem, if there is none."""
+        """Return the document in a file, with the files that it includes; None, with a problem, if that fails."""
         key = absolute(name, location).resolve()
         if key in document.chain:
             turn = [*(file.name for file in document.chain[document.chain.index(key) :]), key.name]

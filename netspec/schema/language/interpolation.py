@@ -31,13 +31,13 @@ class Evaluator:
         self.failed: set[Location] = set()
 
     def scope(self, tree: Map, outer: Scope | None = None) -> Scope:
-        """Evaluate the `vars` of a document in place; the values by name, on top of those of `outer`."""
+        """Evaluate the `vars` of a document in place; return all values by name, including those of `outer`."""
         variables = tree.get("vars")
         if not isinstance(variables, Map):
             return dict(outer or {})
         scope: Scope = dict(outer or {})
         parts: dict[str, list[Part]] = {}
-        containers: dict[str, set[str]] = {}  # lists and mappings, and what the texts in them use
+        containers: dict[str, set[str]] = {}  # lists and mappings: the variables that the texts in them use
         for name, value in variables.items():
             scope[name] = Unknown()
             if not is_variable(name):
@@ -81,7 +81,7 @@ class Evaluator:
         return Unknown() if any(isinstance(self.evaluated(*item), Unknown) for item in items) else value
 
     def evaluate(self, tree: Map | Seq, scope: Scope, path: str = "", skip: tuple[str, ...] = ("vars",)) -> None:
-        """Replace every text below `tree` by its value, in place; `skip` names keys of `tree` itself left alone."""
+        """Replace every text below `tree` by its value, in place; `skip` names top-level keys to leave unchanged."""
         items = list(tree.items()) if isinstance(tree, Map) else list(enumerate(tree))
         for step, value in items:
             if step in skip:
@@ -112,7 +112,7 @@ class Evaluator:
         self.problems.append(Problem(message, location, path, **facts))
 
     def _ordered(self, variables: Map, uses: dict[str, set[str]]) -> list[str]:
-        """The variables that are made of others, each after those it uses; cycles are reported and left out."""
+        """Return the variables in `uses`, each after those that it uses; cycles are reported and left out."""
         uses = {name: used & set(uses) for name, used in uses.items()}
         while True:
             try:
@@ -234,8 +234,8 @@ def _closing(text: str, start: int) -> int | None:
 def location_in_text(location: Location, text: str, start: int, offset: int) -> Location:
     """Return the location of character `start + offset` of a text written at `location`.
 
-    Quotes, escapes and line breaks shift it, so the expression is searched in the quoted line; the location of the
-    whole text where it isn't there as it stands.
+    Quotes, escapes and line breaks shift columns, so the expression is searched for in its line of the file. If it is
+    not found, the location of the text is returned.
     """
     body = text[max(0, start - 2) : start + 200].partition("}")[0].partition("\n")[0]
     before = text[: max(0, start - 2)].count(body)
@@ -249,7 +249,7 @@ def location_in_text(location: Location, text: str, start: int, offset: int) -> 
 
 
 def escaped(value: Any) -> Any:
-    """The value as it has to be written so that it means itself; what is in a list or a mapping, likewise."""
+    """Return a value whose texts evaluate to themselves: `${` becomes `$${`, also in lists and mappings."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, (Map, Seq)):

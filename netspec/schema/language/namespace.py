@@ -16,7 +16,7 @@ class Namespace:
     """The names that layers of one list may use; each layer adds its own, from top to bottom."""
 
     prefix: str = ""
-    """The start of the names in the net of layers in this list."""
+    """Prefix that the names of layers in this list get in the net."""
     block: str | None = None
     """The block that contains the list, directly or in a group; None for layers of the net itself."""
     parent: Namespace | None = None

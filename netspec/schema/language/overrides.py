@@ -25,7 +25,7 @@ _TAGS = ("type", "source", "strategy")
 
 @dataclass(frozen=True)
 class Override:
-    """One change: the keys of the path, and the new value or that the key is removed."""
+    """One change: a path, and its new value or its removal."""
 
     path: tuple[str, ...]
     value: Any
@@ -35,7 +35,7 @@ class Override:
 
     @property
     def key_location(self) -> Location:
-        """The location of the path; one that a file gives, as a search does, is at the value."""
+        """The location of the path; for an override from a file, as of a search, that of the value."""
         if self.location.file not in (COMMAND_LINE, PYTHON):
             return self.location
         return Location(self.location.file, self.location.line, 1, self.location.text)
@@ -76,7 +76,7 @@ def _parse(argument: str, line: int) -> Override:
 
 def _value(text: str, location: Location) -> Any:
     def at(line: int, column: int) -> Location:
-        # An argument is one line; a value with line breaks in it is placed at its start.
+        # An argument is one line: all lines of a value with line breaks are at the start of the value.
         return location if line else Location(location.file, location.line, location.column + column, location.text)
 
     flow = text.lstrip()[:1] in ("[", "{", '"', "'")
@@ -85,15 +85,15 @@ def _value(text: str, location: Location) -> Any:
     except SpecError:
         if flow or DECIMAL.match(text.strip()):  # a number that is too large
             raise
-        return text  # such as `Note: this`, which only a whole document would need to quote
+        return text  # text such as `Note: a: b`, which needs no quotes here
     return value if flow or not isinstance(value, (Map, Seq)) else text
 
 
 def overrides_from_mapping(mapping: Mapping[str, Any]) -> list[Override]:
     """Convert overrides given in Python: `{"solver": {"learning_rate": 0.1}}` or `{"solver.learning_rate": 0.1}`.
 
-    A mapping changes the keys it names and leaves the others; one that says its `type` (`source`, `strategy`)
-    replaces the whole. Keys inside a mapping are taken as they are, dots and all.
+    A mapping changes the keys it contains and leaves the others; a mapping with a `type` (`source`, `strategy`)
+    replaces the whole value. Dots in keys of nested mappings do not separate keys.
     """
     overrides: list[Override] = []
     for key, value in mapping.items():
@@ -115,8 +115,8 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
 def apply_overrides(tree: Map, overrides: Sequence[str | Override], blocks: Collection[str] = ()) -> list[Problem]:
     """Apply the changes to `tree`, in order; return the problems of those that are invalid.
 
-    `blocks` are the keys of mappings that the document may leave out: one that a path goes into is made.
-    Takes command-line texts as well as parsed overrides; texts that are not overrides raise `SpecError`.
+    `blocks` are the keys of optional mappings: they are created if a path leads into them. Command-line texts that
+    are not overrides raise `SpecError`.
     """
     texts = parse_overrides([item for item in overrides if isinstance(item, str)])
     remaining = iter(texts)
@@ -141,8 +141,8 @@ def value_at(tree: Map, path: Sequence[str]) -> Any:
     return holder
 
 
-def is_of_none(net: Map, path: Sequence[str]) -> bool:
-    """Whether a path names a layer that the document of a net, before expansion, does not contain."""
+def is_of_missing_layer(net: Map, path: Sequence[str]) -> bool:
+    """Whether a path leads to a layer that a net's document does not contain (yet, if it is not expanded)."""
     layers = net.get("layers")
     return (
         len(path) > 1 and path[0] == "layers" and isinstance(layers, Seq) and _step(layers, tuple(path[1:]))[0] is None
@@ -190,7 +190,7 @@ def _apply(tree: Map, override: Override, blocks: Collection[str]) -> None:
 
 
 def _step(holder: Any, words: tuple[str, ...]) -> tuple[str | int | None, int]:
-    """Return the key or index in `holder` named by the longest start of the path, and the number of words in it."""
+    """Return the key or index in `holder` that the longest prefix of `words` names, and the length of the prefix."""
     if isinstance(holder, Map):
         steps: dict[str, str | int] = {key: key for key in holder}
     elif isinstance(holder, Seq):

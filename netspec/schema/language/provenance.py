@@ -48,8 +48,8 @@ def _describe_origin(location: Location | None) -> str:
 def resolved_yaml(spec: Spec, key_origin: Callable[[Location], str | None] = _nothing) -> str:
     """Format the spec as one YAML document: net inline, expressions evaluated, defaults filled in, absolute paths.
 
-    Each line ends with a comment that names the origin of its value: what `key_origin` returns for the location of its
-    key, else the location of its value. Loading the document gives an equal spec.
+    Each line ends with a comment that names the origin of its value: the result of `key_origin` for the location of its
+    key, or if that is None, the location of its value. Loading the document gives an equal spec.
     """
     writer = _Writer(key_origin)
     writer.spec(spec, 0, None)
@@ -87,19 +87,19 @@ class _Writer:
         return self._key_origin(key_at.get(step, at)) or _describe_origin(at)
 
     def spec(self, spec: Spec, indent: int, location: Location | None, inherited: str | None = None) -> None:
-        """The fields of a spec; `inherited` is the comment for those of a spec that was not written as a mapping."""
+        """Add the fields of a spec; `inherited` is their comment if the spec was not written as a mapping."""
         tree = spec.written
         for key, name in _ordered(spec):
             value = getattr(spec, name)
             if name not in spec.model_fields_set:
-                if value != "":  # stands for `none given`, and names may not be empty
+                if value != "":  # "" means that a name is not set
                     self._entry(f"{key}:", value, None, indent, None, DEFAULT)
                 continue
             within = tree if tree is not None and key in tree else None
             self._child(f"{key}:", value, within, key, indent, location, inherited or _describe_origin(location))
 
     def _entry(self, head: str, value: Any, raw: Any, indent: int, location: Location | None, comment: str) -> None:
-        """One `key:` or `-` with its value; `raw` is the part of the document that the value was made from."""
+        """Add one `key:` or `-` with its value; `raw` is the part of the document that the value was created from."""
         start = " " * indent + head
         if _is_flow(value):
             self.lines.append((f"{start} {_flow(value, location)}", comment))
@@ -125,7 +125,7 @@ class _Writer:
     def _child(
         self, head: str, item: Any, within: Any, step: Any, indent: int, location: Location | None, comment: str
     ) -> None:
-        """One entry of a mapping or a sequence; `within` is the part of the document that has it, if one has."""
+        """Add one entry of a mapping or a sequence; `within` is its container in the document, if there is one."""
         if within is None:
             self._entry(head, item, None, indent, location, comment)
         else:
@@ -133,14 +133,14 @@ class _Writer:
 
 
 def _ordered(spec: Spec) -> Iterable[tuple[str, str]]:
-    """YAML name and attribute of each field; what a reader looks for first comes first."""
+    """Return YAML name and attribute of each field, the fields that identify the spec first."""
     names = {info.alias or name: name for name, info in type(spec).model_fields.items() if not info.exclude}
     front = [key for key in ("netspec", "type", "source", "name") if key in names]
     return [(key, names[key]) for key in (*front, *(key for key in names if key not in front))]
 
 
 def _is_flow(value: Any) -> bool:
-    """Whether a value is written on one line: a scalar, something empty, or a list of such."""
+    """Whether a value is written on one line: a scalar, an empty container, or a list of these."""
     if isinstance(value, Spec):
         return not type(value).model_fields
     if isinstance(value, Mapping):
@@ -176,7 +176,7 @@ def _scalar(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """A text, quoted where it would be read as something else."""
+    """Return a text, in quotes if it would otherwise be read as another value."""
     if _PLAIN.match(text) and isinstance(resolve(text), str):
         return text
     return double_quoted(text)

@@ -18,7 +18,7 @@ def freeze(tree: Map, net: Map) -> list[Problem]:
     problems: list[Problem] = []
     names = layer_names(net)
     for text, location in zip(frozen.names, frozen.locations, strict=True):
-        patterns = Pattern(text), Pattern(f"{text}/*")  # the second: the layers of a call or group
+        patterns = Pattern(text), Pattern(f"{text}/*")  # a layer, or the layers of a call or group
         indices = [
             index
             for index, name in enumerate(names)

@@ -76,7 +76,7 @@ class SearchedField(Spec):
     @model_validator(mode="after")
     def _range_or_choices(self) -> Self:
         if self.choices:
-            fields = type(self).model_fields  # a resolved spec names them all: those with defaults are not in use
+            fields = type(self).model_fields  # a resolved spec also has the unused fields
             if given := [
                 name for name in ("high", "log", "low", "step") if getattr(self, name) != fields[name].default
             ]:

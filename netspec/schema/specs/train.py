@@ -201,7 +201,7 @@ class CompileSpec(Spec):
 
 
 def _net(value: object) -> object:
-    if not isinstance(value, (dict, NetSpec)):  # a path was replaced by the net in its file before
+    if not isinstance(value, (dict, NetSpec)):  # loading has already replaced a path by the net in that file
         expected = "the path of a net file, or the content of one"
         raise problem("not a path or a net", expected=expected, got=describe(value))
     return value

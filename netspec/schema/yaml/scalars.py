@@ -28,7 +28,7 @@ Scalar = None | bool | int | float | str
 
 def resolve(text: str) -> Scalar:
     """Return the value of a plain (unquoted) scalar. Raises `ValueError` for a number out of range."""
-    if text[:1] not in _NUMBER_START:  # also the empty text
+    if text[:1] not in _NUMBER_START:  # true for empty text
         if text in NULL:
             return None
         if text in TRUE:
