@@ -1,7 +1,7 @@
-"""Sounds at another rate: a low-pass filter between zeros put in and samples left out, phase by phase.
+"""Polyphase resampling: upsample by zero insertion, low-pass filter, downsample.
 
-The filter is a sinc under Kaiser's window (β = 5, ten zeros to each side), as in SciPy's `resample_poly`; the formula
-is that of Crochiere and Rabiner, "Multirate Digital Signal Processing" (1983), chapter 2.
+The filter is a sinc with a Kaiser window (β = 5, ten zero crossings on each side), as in SciPy's `resample_poly`.
+Crochiere and Rabiner, "Multirate Digital Signal Processing" (1983), chapter 2.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from netspec.data.base import Array
 
 ZEROS, BETA = 10, 5.0
 LONGER, WIDEST = 256, 2**18
-"""Largest factor by which a sound may become longer, and largest numbers of the ratio: a few damaged bytes of a
-header must not ask for gigabytes."""
+"""Largest factor by which a sound may become longer, and largest term of the reduced ratio of the rates: a damaged
+header must not cause allocations of gigabytes."""
 
 
 def steps(rate: int, new_rate: int) -> tuple[int, int]:
-    """The ratio of the rates in lowest terms: up, down."""
+    """Return the ratio of the rates in lowest terms: up, down."""
     common = gcd(rate, new_rate)
     return new_rate // common, rate // common
 
 
 def resampled(sound: Array, rate: int, new_rate: int) -> Array:
-    """sound: (channels, frames) at `rate` → (channels, ⌈frames · new_rate / rate⌉) at `new_rate`, of float32.
+    """Resample a sound: (channels, frames) at `rate` → (channels, ⌈frames · new_rate / rate⌉) of float32.
 
-    y[m] = Σₖ x[k] h[m · down − k · up], with up and down the rates divided by what they have in common.
+    y[m] = Σₖ x[k] h[m · down − k · up], where up / down is new_rate / rate in lowest terms.
     """
     up, down = steps(rate, new_rate)
     if up == down:
@@ -37,7 +37,7 @@ def resampled(sound: Array, rate: int, new_rate: int) -> Array:
     taps, half = phases.shape[1], ZEROS * max(up, down)
     frames = -(-sound.shape[1] * up // down)
     at = np.arange(frames) * down + half
-    newest = at // up  # the last sample that reaches y[m], and how far behind it y[m] is
+    newest = at // up  # index of the last input sample that y[m] depends on
     padded = np.pad(sound, ((0, 0), (taps - 1, taps)))
     result = np.empty((len(sound), frames), np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(padded, taps, axis=1)
@@ -49,7 +49,7 @@ def resampled(sound: Array, rate: int, new_rate: int) -> Array:
 
 @lru_cache(maxsize=8)
 def filter_phases(up: int, down: int) -> Array:
-    """h[phase + up · tap], (up, taps) of float32, scaled so that the level stays."""
+    """Return the filter h[phase + up · tap], (up, taps) of float32, scaled so that it preserves the level."""
     half = ZEROS * max(up, down)
     positions = np.arange(-half, half + 1)
     sinc = np.sinc(positions / max(up, down)) * np.kaiser(2 * half + 1, BETA)

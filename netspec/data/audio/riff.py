@@ -1,8 +1,8 @@
-"""WAV files: RIFF chunks, the sample formats in use, and their samples as numbers from -1 to 1.
+"""WAV files: RIFF chunks, and samples in the common formats as floats from -1 to 1.
 
 The formats are those of Microsoft's "Multiple channel audio data and WAVE files" (WAVE_FORMAT_EXTENSIBLE) and of
-"Multimedia Programming Interface and Data Specifications 1.0" (1991). Nothing is read or allocated on the word of a
-header alone: what a chunk claims is compared with what the file holds first.
+"Multimedia Programming Interface and Data Specifications 1.0" (1991). Headers are not trusted: the size that a chunk
+claims is compared with the size of the file before anything is allocated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from netspec.data.files import existing, explain_read_errors
 from netspec.errors import InputError, counted, kind_of_file
 
 MAX_BYTES = 2**30
-"""A bound on what one file brings into memory."""
+"""Maximum size of the samples of a file."""
 _MAX_CHANNELS, _MAX_RATE, _MAX_CHUNKS = 64, 2**22, 2**12
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _GUID = bytes.fromhex("0000 0000 1000 8000 00aa 0038 9b71")
@@ -46,7 +46,7 @@ class Sound(NamedTuple):
 
 
 def read_sound(path: Path) -> tuple[Sound, Array]:
-    """The headers and the samples, (channels, frames) of float32. Raises InputError for a file that is damaged."""
+    """Return the header and the samples, (channels, frames) of float32. Raises `InputError` for a damaged file."""
     with explain_read_errors(path), existing(path).open("rb") as file:
         sound = _header(path, file)
         file.seek(sound.start)
@@ -90,7 +90,7 @@ def _header(path: Path, file: BinaryIO) -> Sound:
 
 
 def _format(path: Path, chunk: bytes) -> tuple[int, int, int, int]:
-    """Kind, bits, channels and rate."""
+    """Return kind, bits, channels and rate from the chunk `fmt `."""
     if len(chunk) < 16:
         raise InputError(
             f"{path} is damaged",
@@ -148,11 +148,11 @@ def _sound(path: Path, form: tuple[int, int, int, int], start: int, length: int,
 
 
 def _numbers(sound: Sound, raw: bytes) -> Array:
-    """Decode consecutive samples to float32; integers are divided by the largest power of two."""
+    """Decode consecutive samples to float32; integers of n bits are divided by 2ⁿ⁻¹."""
     if sound.kind == _FLOAT:
         with np.errstate(over="ignore"):  # overflows to infinity, which the input check reports
             return np.frombuffer(raw, f"<f{sound.bits // 8}").astype(np.float32)
-    if sound.bits == 8:  # these alone have no sign
+    if sound.bits == 8:  # the only unsigned format
         return (np.frombuffer(raw, np.uint8).astype(np.float32) - 128) / 128
     if sound.bits == 24:
         wide = np.zeros((len(raw) // 3, 4), np.uint8)

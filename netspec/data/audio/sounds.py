@@ -1,4 +1,4 @@
-"""Sound files as samples: read when they are asked for, each of its own length."""
+"""Sound files as samples of different lengths, read when they are requested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SoundFiles(ListedFiles["Array"]):
         self._rate, self._resample, self._channels = sampling_rate, resample, channels
 
     def read_one(self, file: Path, name: str) -> Array:
-        """The sound, (channels, samples)."""
+        """Read a sound, (channels, samples), resampled to the requested rate."""
         sound, samples = read_sound(file)
         if sound.rate != self._rate and not self._resample:
             raise InputError(

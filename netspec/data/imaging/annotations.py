@@ -1,4 +1,4 @@
-"""Annotations: fields of a sample that belong to positions in its image, and move with it. No NumPy at import.
+"""Annotations: fields of a sample that belong to positions in its image, and move with it. Does not import NumPy.
 
 A source names them in `Dataset.annotations`. After each transform of the image, the pipeline moves them by the same
 random numbers: masks by `ImageTransform.for_masks`, boxes by `ImageTransform.move_points`.
@@ -25,7 +25,7 @@ class Annotation:
     """The field of the image, (C, H, W)."""
 
     def dependents(self, name: str) -> tuple[str, ...]:
-        """Return the fields that `moved` changes, if the annotation is the field `name`."""
+        """Return the fields that `moved` changes if the annotation is of the field `name`."""
         return (name,)
 
     def infer(self, field: FieldType, image: FieldType) -> FieldType:

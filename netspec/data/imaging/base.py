@@ -32,15 +32,15 @@ class Draw:
         return span[0] + (span[1] - span[0]) * self.numbers[index]
 
     def happens(self, index: int, span: tuple[float, float]) -> bool:
-        """Decide as Keras whether to act: with a probability drawn from the range by the number at `index`."""
+        """Decide whether to act, as in Keras: the number at `index` draws the probability from the range."""
         return self.numbers[index + 1] < self.between(index, span)
 
     def part(self, start: int, count: int) -> Draw:
-        """`count` of the numbers, for a transform within another."""
+        """Return `count` of the numbers, for a nested transform."""
         return Draw(self.numbers[start : start + count], self.keys, self.row)
 
     def generator(self) -> Generator:
-        """For whole arrays of noise."""
+        """Return a generator for whole arrays of noise."""
         return self.keys.generator(self.row)
 
 
@@ -72,26 +72,26 @@ class ImageTransform(Transform):
         return ()
 
     def change(self, image: Array, draw: Draw) -> Array:
-        """The changed image, (H, W, C) → (H', W', C'): a new array, a view, or `image` itself; never written to."""
+        """Return the changed image, (H, W, C) → (H', W', C'): a new array or a view; `image` is not modified."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it makes of an image")
 
     def result(self, shape: ImageShape) -> ImageShape:
-        """Channels and size of a changed image."""
+        """Return channels and size of a changed image."""
         return shape
 
     def for_masks(self, fill: int) -> Self:
         """Return the transform that moves class numbers as this one moves pixels, with the same random numbers.
 
-        It takes the nearest pixel, never a mean, and `fill` beyond the edges if the image is continued by a constant.
+        It does not interpolate, and takes `fill` beyond the edges if this transform fills with a constant.
         """
         fields = {"interpolation": "nearest", "antialias": False, "fill_value": fill}
         return self.model_copy(update={name: fields[name] for name in fields.keys() & type(self).model_fields})
 
     def move_points(self, points: Array, size: tuple[int, int], draw: Draw) -> Array:
-        """Return where points of an image are in the changed one: (P, 2) of float64, x and y, and the same.
+        """Map points (x, y) of an image to their positions in the changed image: (P, 2) of float64 → (P, 2).
 
-        Points are counted in pixels from the upper left edge: the image of `size` (H, W) covers 0 to W and 0 to H. A
-        point may leave the image; NaN if it has no position. Required if `positions` is `moved`.
+        Coordinates are in pixels from the upper left corner: the image of `size` (H, W) covers 0 to W and 0 to H.
+        Results may be outside the image; NaN if a point has no position. Required if `positions` is `moved`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say where it moves points")
 
@@ -107,13 +107,13 @@ class ImageTransform(Transform):
         return FieldType(tuple(self.result(shape)), field.dtype)
 
     def apply(self, batch: Raw, keys: SampleKeys) -> Samples:
-        """x: (N, C, H, W), or a list of (C, H, W) → the same of changed images; a list where their sizes differ."""
+        """x: (N, C, H, W), or a list of (C, H, W) → the changed images; a list if they differ in size."""
         import numpy as np
 
         from netspec.data.imaging.arrays import batched, images_of
 
-        images: list[Any] = images_of(batch)  # Pillow images only where `change` takes them
-        # What is not a number stays none, for the guard behind the transforms to find: no warning for each.
+        images: list[Any] = images_of(batch)  # Pillow images only if `change` accepts them
+        # Non-finite values are kept, and reported once after all transforms: NumPy need not warn of each.
         with np.errstate(all="ignore"):
             changed = [self.change(image, draw) for image, draw in zip(images, self.drawn(keys), strict=True)]
         differ = isinstance(batch, list) and None in self.result(ImageShape(images[0].shape[2], None, None))
@@ -165,7 +165,7 @@ class ColourTransform(ImageTransform):
     """Lowest and highest value of an image; required if images hold floats. Those of uint8 have `[0, 255]`."""
 
     def problems(self, shape: ImageShape, dtype: str) -> Iterator[Problem]:
-        """A range that is not known, or not that of the type."""
+        """Yield a problem if the range of values is unknown, or does not match the type."""
         if dtype == "uint8" and self.value_range not in (None, BYTES):
             expected, got = (
                 "[0, 255], or no `value_range`: these images hold uint8",

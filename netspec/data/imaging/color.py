@@ -1,6 +1,6 @@
 """Color operations on an image (H, W, C), by Keras's formulas; results have the type of the image.
 
-Values are computed in float32 (in float64 for images of that) and rounded to the nearest for images of uint8.
+Values are computed in float32 (float64 if the image is float64); for uint8 they are rounded to the nearest integer.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import numpy as np
 from netspec.data.base import Array
 
 GREY = (0.2989, 0.587, 0.114)
-"""The weights of red, green and blue in grey, as in Keras and TensorFlow (ITU-R BT.601)."""
+"""The weights of red, green and blue in gray, as in Keras and TensorFlow (ITU-R BT.601)."""
 
 
 def floats(image: Array) -> Array:
-    """The image in floats, always a new array in order (H, W, C)."""
+    """Return a copy as floats, contiguous in the order (H, W, C)."""
     return image.astype(_exact(image), order="C")
 
 
 def planes(image: Array) -> Array:
-    """The image in floats, always a new array in order (C, H, W): a channel side by side is quick to go through."""
+    """Return a copy as floats, contiguous in the order (C, H, W), in which operations on a channel are faster."""
     return np.ascontiguousarray(image.transpose(2, 0, 1)).astype(_exact(image))
 
 
@@ -28,7 +28,7 @@ def _exact(image: Array) -> type[np.float32 | np.float64]:
 
 
 def like(image: Array, values: Array, span: tuple[float, float]) -> Array:
-    """Values cut off at the range, in the type of `image`; `values` may be written to."""
+    """Return values clipped to the range, in the type of `image`; `values` may be modified."""
     if image.dtype == np.uint8:
         np.rint(values, out=values)
     values.clip(*span, out=values)
@@ -36,23 +36,23 @@ def like(image: Array, values: Array, span: tuple[float, float]) -> Array:
 
 
 def brightened(image: Array, delta: float, span: tuple[float, float]) -> Array:
-    """x + delta, cut off at the range."""
+    """Return x + delta, clipped to the range."""
     values = floats(image)
     values += values.dtype.type(delta)
     return like(image, values, span)
 
 
 def _over(channels: Array, width: int) -> Array:
-    """One number a channel as a row of pixels, (width · C,)."""
+    """Repeat one value per channel for a row of pixels: (C,) → (width · C,)."""
     row = np.empty((width, len(channels)), channels.dtype)
     row[:] = channels
     return row.reshape(-1)
 
 
 def contrasted(image: Array, factor: float, span: tuple[float, float]) -> Array:
-    """(x − mean) · factor + mean, with the mean of each channel, cut off at the range."""
+    """Return (x − mean) · factor + mean, with the mean of each channel, clipped to the range."""
     height, width, channels = image.shape
-    values = floats(image).reshape(height, width * channels)  # a channel's numbers as long rows are quick to go through
+    values = floats(image).reshape(height, width * channels)  # long rows are faster
     means = values.sum(axis=0, dtype=np.float64).reshape(width, channels).sum(axis=0) / (height * width)
     values *= values.dtype.type(factor)
     values += _over((means * (1 - factor)).astype(values.dtype), width)
@@ -60,7 +60,7 @@ def contrasted(image: Array, factor: float, span: tuple[float, float]) -> Array:
 
 
 def blended(image: Array, other: Array, share: float, span: tuple[float, float]) -> Array:
-    """x + share · (other − x), cut off at the range; a share below 0 leads away from the other."""
+    """Return x + share · (other − x), clipped to the range; a share below 0 extrapolates."""
     values = floats(image)
     values *= values.dtype.type(1 - share)
     values += values.dtype.type(share) * other
@@ -68,7 +68,7 @@ def blended(image: Array, other: Array, share: float, span: tuple[float, float])
 
 
 def grey(image: Array) -> Array:
-    """0.2989 red + 0.587 green + 0.114 blue, (H, W, 1) of floats."""
+    """Return 0.2989 red + 0.587 green + 0.114 blue, (H, W, 1) of floats."""
     weights = np.array(GREY, _exact(image))
     if image.shape[2] == 1:
         return image.astype(weights.dtype)
@@ -80,9 +80,9 @@ def grey(image: Array) -> Array:
 
 
 def saturated(image: Array, factor: float, span: tuple[float, float]) -> Array:
-    """The saturation of HSV multiplied by `factor`, at most 1; hue and value stay.
+    """Multiply the HSV saturation by `factor`, up to 1; hue and value do not change.
 
-    In HSV x = V · (1 − S · d) with d of the hue alone, and S = (V − min) / V: so V − x is what is multiplied.
+    In HSV, x = V · (1 − S · d), where d depends only on the hue and S = (V − min) / V: V − x is proportional to S.
     """
     values = planes(image)
     values -= span[0]
@@ -90,7 +90,7 @@ def saturated(image: Array, factor: float, span: tuple[float, float]) -> Array:
     spread = highest - np.minimum(np.minimum(values[0], values[1]), values[2])
     with np.errstate(divide="ignore", invalid="ignore"):
         times = np.minimum(values.dtype.type(factor), highest / spread)
-    times[spread <= 0] = 0  # a grey pixel keeps its values
+    times[spread <= 0] = 0  # gray pixels do not change
     values -= highest
     values *= times
     values += highest
@@ -99,7 +99,7 @@ def saturated(image: Array, factor: float, span: tuple[float, float]) -> Array:
 
 
 def hue_turned(image: Array, turn: float, span: tuple[float, float]) -> Array:
-    """The hue of HSV turned by `turn` of a full circle; saturation and value stay."""
+    """Rotate the HSV hue by `turn` of a full circle; saturation and value do not change."""
     values = planes(image)
     values -= span[0]
     red, green, blue = values
@@ -110,7 +110,7 @@ def hue_turned(image: Array, turn: float, span: tuple[float, float]) -> Array:
     hue = np.where(highest == red, (green - blue) * sixth, hue)
     hue += values.dtype.type(6 * turn)
     hue %= 6  # in sixths of the circle
-    for channel, middle in enumerate((0, 2, 4)):  # how far a sixth is from red, green, blue: near ones keep the value
+    for channel, middle in enumerate((0, 2, 4)):  # distance from the hue of red, green, blue: up to a sixth, x = V
         away = np.abs(hue - middle)
         np.minimum(away, 6 - away, out=away)
         away -= 1
@@ -122,7 +122,7 @@ def hue_turned(image: Array, turn: float, span: tuple[float, float]) -> Array:
 
 
 def inverted(image: Array, span: tuple[float, float]) -> Array:
-    """highest − x."""
+    """Return highest − x."""
     highest = 255 if image.dtype == np.uint8 else image.dtype.type(span[1])
     inverted: Array = highest - image
     return inverted
@@ -139,7 +139,7 @@ def posterized(image: Array, bits: int, span: tuple[float, float]) -> Array:
 
 
 def solarized(image: Array, addition: float, threshold: float, span: tuple[float, float]) -> Array:
-    """x + addition, cut off, and inverted from the threshold on; both are in 0 … 255."""
+    """Return x + addition, clipped, with values from `threshold` on inverted; both are on the scale 0 … 255."""
     values = to_bytes(image, span)
     values += values.dtype.type(addition)
     values.clip(0, 255, out=values)
@@ -148,7 +148,7 @@ def solarized(image: Array, addition: float, threshold: float, span: tuple[float
 
 
 def to_bytes(image: Array, span: tuple[float, float]) -> Array:
-    """The values stretched from the range to 0 … 255, in floats."""
+    """Return the values scaled from the range to 0 … 255, as floats."""
     values = floats(image)
     if image.dtype != np.uint8:
         values -= values.dtype.type(span[0])
@@ -157,7 +157,7 @@ def to_bytes(image: Array, span: tuple[float, float]) -> Array:
 
 
 def from_bytes(values: Array, image: Array, span: tuple[float, float]) -> Array:
-    """The inverse of `to_bytes`, in the type of `image`."""
+    """Return the inverse of `to_bytes`, in the type of `image`."""
     result: Array = values.astype(_exact(image))
     result *= result.dtype.type((span[1] - span[0]) / 255)
     result += result.dtype.type(span[0])
@@ -165,7 +165,7 @@ def from_bytes(values: Array, image: Array, span: tuple[float, float]) -> Array:
 
 
 def stretched(image: Array, span: tuple[float, float]) -> Array:
-    """Each channel stretched so that its values fill the range; a channel of one value stays."""
+    """Scale each channel so that its values fill the range; a constant channel does not change."""
     height, width, channels = image.shape
     rows = np.ascontiguousarray(image).reshape(height, width * channels)
     low = rows.min(axis=0).reshape(width, channels).min(axis=0).astype(np.float64)
@@ -180,7 +180,7 @@ def stretched(image: Array, span: tuple[float, float]) -> Array:
 
 
 def equalized(image: Array, bins: int, span: tuple[float, float]) -> Array:
-    """Each channel's values by the share of its pixels that are as low: its histogram becomes flat."""
+    """Equalize the histogram of each channel: a value becomes the share of pixels with at most this value."""
     equalized = np.empty(image.shape, image.dtype)
     for channel in range(image.shape[2]):
         plane = to_bytes(image[:, :, channel], span)

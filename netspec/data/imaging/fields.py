@@ -1,4 +1,4 @@
-"""Fields of image transforms: ranges that factors are drawn from, as Keras writes them; no NumPy here."""
+"""Field types of image transforms: ranges from which factors are drawn, in Keras's forms. Does not import NumPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Interpolation: TypeAlias = Literal["nearest", "bilinear", "bicubic"]
 FillMode: TypeAlias = Literal["reflect", "wrap", "constant", "nearest"]
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -24,12 +24,12 @@ def _shown(value: Any) -> str:
 
 
 def _span(low: float, high: float, least: Callable[[float], float], *, ordered: bool = True) -> Callable[[Any], Span]:
-    """Reads `f`, which means from `least(f)` to |f|, or `[f, g]`; all within `low` … `high`."""
+    """Return a validator that accepts `f`, for the range from `least(f)` to |f|, or `[f, g]`, within `low` … `high`."""
 
     def read(value: Any) -> Span:
-        numbers = [value] if _number(value) else list(value) if isinstance(value, (list, tuple)) else []
+        numbers = [value] if _is_number(value) else list(value) if isinstance(value, (list, tuple)) else []
         expected = f"a number or [lowest, highest], from {low:g} to {high:g}"
-        if not all(map(_number, numbers)) or len(numbers) != (1 if _number(value) else 2):
+        if not all(map(_is_number, numbers)) or len(numbers) != (1 if _is_number(value) else 2):
             raise problem("has an invalid value", expected=expected, got=_shown(value))
         if not all(low <= number <= high for number in numbers):
             raise problem(f"not within {low:g} to {high:g}", expected=expected, got=f"{value}")
@@ -82,11 +82,11 @@ Bits = Annotated[tuple[int, int], BeforeValidator(_bits, json_schema_input_type=
 
 
 def _positive(high: float, most: str) -> Callable[[Any], Span]:
-    """Reads `[lowest, highest]`, both above 0."""
+    """Return a validator that accepts `[lowest, highest]`, both above 0 and up to `high`."""
 
     def read(value: Any) -> Span:
         bounds = list(value) if isinstance(value, (list, tuple)) else []
-        if len(bounds) != 2 or not all(map(_number, bounds)) or not 0 < bounds[0] <= bounds[1] <= high:
+        if len(bounds) != 2 or not all(map(_is_number, bounds)) or not 0 < bounds[0] <= bounds[1] <= high:
             raise problem("has an invalid value", expected=f"[lowest, highest], above 0{most}", got=_shown(value))
         return float(bounds[0]), float(bounds[1])
 
@@ -94,14 +94,14 @@ def _positive(high: float, most: str) -> Callable[[Any], Span]:
 
 
 Shares = Annotated[Span, BeforeValidator(_positive(1, " and up to 1"), json_schema_input_type=list[float])]
-"""`[lowest, highest]` share of something."""
+"""`[lowest, highest]` fraction, above 0 and up to 1."""
 Ratios = Annotated[Span, BeforeValidator(_positive(float("inf"), ""), json_schema_input_type=list[float])]
-"""`[lowest, highest]` proportion."""
+"""`[lowest, highest]` ratio, above 0."""
 
 
 def _values(value: Any) -> Span:
     bounds = list(value) if isinstance(value, (list, tuple)) else []
-    if len(bounds) != 2 or not all(map(_number, bounds)) or not bounds[0] < bounds[1]:
+    if len(bounds) != 2 or not all(map(_is_number, bounds)) or not bounds[0] < bounds[1]:
         raise problem("has an invalid value", expected="[lowest, highest]", got=_shown(value))
     return float(bounds[0]), float(bounds[1])
 

@@ -1,4 +1,4 @@
-"""Means of neighbouring pixels of an image (H, W, C): blurring and sharpening."""
+"""Blurring and sharpening of an image (H, W, C)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from netspec.data.imaging.color import blended, floats, like
 
 
 def gaussian_weights(size: int, sigma: float) -> Array:
-    """exp(−½ (i / sigma)²) around the middle, of sum 1, (size,)."""
+    """Return exp(−½ (i / sigma)²), with i counted from the center, normalized to the sum 1: (size,)."""
     away = (np.arange(size) - (size - 1) / 2) / sigma
     weights = np.exp(-0.5 * away**2)
     normalized: Array = weights / weights.sum()
@@ -17,7 +17,7 @@ def gaussian_weights(size: int, sigma: float) -> Array:
 
 
 def blurred(image: Array, size: int, sigma: tuple[float, float], span: tuple[float, float]) -> Array:
-    """Weighted means of `size` × `size` pixels, `sigma` (down, across); at the edges the image is mirrored."""
+    """Blur with a Gaussian kernel of `size` × `size` and `sigma` (vertical, horizontal); edges are mirrored."""
     half = size // 2
     values = np.pad(floats(image), ((half, half), (half, half), (0, 0)), mode="reflect")
     for axis, (length, deviation) in enumerate(zip(image.shape[:2], sigma, strict=True)):
@@ -31,7 +31,7 @@ def blurred(image: Array, size: int, sigma: tuple[float, float], span: tuple[flo
 
 
 def smoothed(image: Array) -> Array:
-    """Means of 3 × 3 pixels, the middle one counting five times; pixels at the edges stay, as in Pillow. Floats."""
+    """Return means of 3 × 3 pixels, the center weighted by 5, as floats. As in Pillow, edge pixels do not change."""
     values = floats(image)
     if min(image.shape[:2]) < 3:
         return values
@@ -47,5 +47,5 @@ def smoothed(image: Array) -> Array:
 
 
 def sharpened(image: Array, factor: float, span: tuple[float, float]) -> Array:
-    """The image away from its smoothed self: 0 smooths, 1 changes nothing, 2 sharpens."""
+    """Extrapolate from the smoothed image: factor 0 smooths, 1 changes nothing, 2 sharpens."""
     return blended(image, smoothed(image), 1 - factor, span)

@@ -1,7 +1,7 @@
-"""Geometric operations: windows of images, resizing, affine and perspective maps; on (H, W, C) of any type.
+"""Geometric operations on images (H, W, C) of any type: cropping, padding, resizing, affine and perspective maps.
 
-Maps are eight coefficients as Keras and TensorFlow have them: the result's pixel (x, y) is the image's at
-((a·x + b·y + c) / k, (d·x + e·y + f) / k) with k = g·x + h·y + 1, in pixels from the centre of the first.
+Maps are eight coefficients, as in Keras and TensorFlow: pixel (x, y) of the result is the pixel of the image at
+((a·x + b·y + c) / k, (d·x + e·y + f) / k) with k = g·x + h·y + 1, in pixels from the center of the upper left pixel.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _FILTERS = {
 }
 _QUICK = ("box", "bilinear")
 MANY = 2**14
-"""Pixels that are resized by a compiled loop of our own: what loads and compiles it once takes a second or two."""
+"""Number of pixels above which netspec's compiled loop resizes an image: loading it takes a second or two."""
 _REACH = {"nearest": 0, "bilinear": 1, "bicubic": 2}
 """Number of pixels beyond a position that an interpolation reads."""
 
 
 @lru_cache(maxsize=4096)
 def _sources(start: int, count: int, size: int, fill_mode: str) -> Array:
-    """Return the indices of the pixels at `count` positions from `start` on, in a line continued by `fill_mode`."""
+    """Return the pixel indices for `count` positions from `start` on, in a row of `size` extended by `fill_mode`."""
     positions = np.arange(start, start + count)
     if fill_mode == "wrap":
         return positions % size
@@ -49,7 +49,7 @@ def _sources(start: int, count: int, size: int, fill_mode: str) -> Array:
 
 
 def cut(image: Array | PillowImage, top: int, left: int, height: int, width: int) -> Array | PillowImage:
-    """The part of an image at (top, left), which lies within it: (height, width, C), not copied."""
+    """Crop an image at (top, left) to (height, width, C), without a copy. The crop must be within the image."""
     if isinstance(image, PillowImage):
         return image.window(top, left, height, width)
     return image[top : top + height, left : left + width]
@@ -64,7 +64,7 @@ def window(
     fill_mode: str = "constant",
     fill_value: float = 0.0,
 ) -> Array:
-    """The part of an image at (top, left), which may reach beyond it: (height, width, C)."""
+    """Crop an image at (top, left) to (height, width, C). Beyond the edges it is extended by `fill_mode`."""
     rows, columns = image.shape[:2]
     above, before = max(0, -top), max(0, -left)
     end_row, end_column = min(rows, top + height), min(columns, left + width)
@@ -86,29 +86,29 @@ def window(
 
 
 def middle(image: Array | PillowImage, height: int, width: int) -> Array | PillowImage:
-    """The middle of an image, (height, width, C); of an odd remainder the larger half is cut off below and right."""
+    """Crop the center of an image, (height, width, C); an odd remainder is cut off at the bottom and right."""
     top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
     return cut(image, top, left, height, width)
 
 
 def cropped_to(image: Array | PillowImage, height: int, width: int) -> Array | PillowImage:
-    """The largest middle part of an image that has the proportions of `height` and `width`."""
+    """Return the largest center crop with the aspect ratio of `height` and `width`."""
     return cut(image, *cropped_box(image.shape[0], image.shape[1], height, width))
 
 
 def cropped_box(rows: int, columns: int, height: int, width: int) -> tuple[int, int, int, int]:
-    """Top, left, height and width of the part of an image that `cropped_to` returns."""
+    """Return top, left, height and width of the crop that `cropped_to` returns."""
     tall, wide = max(1, min(rows, columns * height // width)), max(1, min(columns, rows * width // height))
     return (rows - tall) // 2, (columns - wide) // 2, tall, wide
 
 
 def padded_to(image: Array | PillowImage, height: int, width: int, fill_value: float) -> Array:
-    """The smallest image of the proportions of `height` and `width` that has this one in its middle."""
+    """Pad an image on both sides to the aspect ratio of `height` and `width`."""
     return window(image, *padded_box(image.shape[0], image.shape[1], height, width), "constant", fill_value)
 
 
 def padded_box(rows: int, columns: int, height: int, width: int) -> tuple[int, int, int, int]:
-    """Top, left (both up to 0), height and width of the window that `padded_to` returns."""
+    """Return top, left (both ≤ 0), height and width of the window that `padded_to` returns."""
     tall, wide = max(rows, columns * height // width), max(columns, rows * width // height)
     return -((tall - rows) // 2), -((wide - columns) // 2), tall, wide
 
@@ -116,7 +116,7 @@ def padded_box(rows: int, columns: int, height: int, width: int) -> tuple[int, i
 def resized(
     image: Array | PillowImage, height: int, width: int, interpolation: str, *, antialias: bool = True
 ) -> Array:
-    """(H, W, C) → (height, width, C). With `antialias` each pixel is a mean of all that it stands for."""
+    """Resize (H, W, C) → (height, width, C). With `antialias`, a pixel is a mean of all pixels that it covers."""
     if image.shape[:2] == (height, width):
         return pixels(image)
     resample = _FILTERS[interpolation]
@@ -134,7 +134,7 @@ def resized(
 
 
 def mapped(image: Array, by: Map, interpolation: str, fill_mode: str, fill_value: float = 0.0) -> Array:
-    """Sample an image (H, W, C) at the map's positions; beyond the edges it is extended by `fill_mode`."""
+    """Sample an image (H, W, C) at the positions that `by` gives; beyond the edges it is extended by `fill_mode`."""
     height, width = image.shape[:2]
     a, b, c, d, e, f, g, h = by
     if fill_mode != "constant":
@@ -142,10 +142,10 @@ def mapped(image: Array, by: Map, interpolation: str, fill_mode: str, fill_value
         if top < 0 or left < 0 or bottom > height or right > width:
             top, left, bottom, right = min(top, 0), min(left, 0), max(bottom, height), max(right, width)
             image = window(image, top, left, bottom - top, right - left, fill_mode)
-            # The same positions, counted from the new first pixel: x·k is moved by left·k.
+            # Count positions from the new upper left pixel: subtract left·k and top·k.
             a, b, c = a - left * g, b - left * h, c - left
             d, e, f = d - top * g, e - top * h, f - top
-    # Pillow puts the centre of the first pixel at ½, in what it reads and in what it makes.
+    # In Pillow, the center of the upper left pixel is at (½, ½), in the image and in the result.
     k = 1 - (g + h) / 2
     a, b, c = a + g / 2, b + h / 2, c - (a + b) / 2 + k / 2
     d, e, f = d + g / 2, e + h / 2, f - (d + e) / 2 + k / 2
@@ -168,14 +168,14 @@ def mapped(image: Array, by: Map, interpolation: str, fill_mode: str, fill_value
 
 
 def points_in_box(points: Array, box: tuple[int, int, int, int], height: int, width: int) -> Array:
-    """Positions (P, 2) of x, y after the box (top, left, height, width) of an image is resized to (height, width)."""
+    """Map points (x, y), (P, 2), to an image that is the box (top, left, height, width) resized to (height, width)."""
     top, left, tall, wide = box
     moved: Array = (points - (left, top)) * (width / wide, height / tall)
     return moved
 
 
 def mapped_points(points: Array, by: Map) -> Array:
-    """Positions (P, 2) of x, y, counted from the upper left edge, after `mapped`; NaN if it shows them nowhere."""
+    """Map points (x, y), (P, 2), to their positions after `mapped`; NaN for points that have none."""
     a, b, c, d, e, f, g, h = by
     try:
         inverse = np.linalg.inv(np.array([[a, b, c], [d, e, f], [g, h, 1.0]]))
@@ -194,7 +194,7 @@ def _colour(image: Image.Image, value: float) -> float | tuple[int, ...]:
 
 
 def _reached(by: Map, height: int, width: int, reach: int) -> tuple[int, int, int, int]:
-    """First row and column that the map reads, and those behind the last; by the corners, as lines stay lines."""
+    """Return the bounds that the map reads: top, left, bottom, right. The corners suffice, since lines remain lines."""
     a, b, c, d, e, f, g, h = by
     across, down = [], []
     for x in (0, width - 1):

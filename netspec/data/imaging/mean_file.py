@@ -1,4 +1,4 @@
-"""A mean image out of an .npy or .npz file, read without ever unpickling, or out of Caffe's .binaryproto."""
+"""Read a mean image from an .npy or .npz file, without unpickling, or from Caffe's .binaryproto."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NPY, _ZIP = b"\x93NUMPY", b"PK"
 
 
 def read_mean(path: Path) -> Array:
-    """The file's only array as float32; a first axis of one sample is left out. Raises InputError for anything else."""
+    """Return the only array of a file as float32, without a batch axis of 1. Raises `InputError` for other files."""
     with refuse_damage(path, "a mean image: .binaryproto, .npy, or .npz with one array"):
         return _checked(path, _read_blob(path) if path.suffix == ".binaryproto" else _read_numpy(path))
 
@@ -57,7 +57,7 @@ def _checked(path: Path, mean_image: Array) -> Array:
 
 
 def _read_blob(path: Path) -> Array:
-    """The numbers of a BlobProto of Caffe, (1, channels, height, width)."""
+    """Return the values of a BlobProto of Caffe, (1, channels, height, width)."""
     try:
         return _parse_blob(memoryview(read_bytes(path)))
     except NoMessage as error:
@@ -69,7 +69,7 @@ def _read_blob(path: Path) -> Array:
 
 
 def _parse_blob(message: memoryview) -> Array:
-    """The fields of caffe.proto: num 1, channels 2, height 3, width 4, data 5, shape 7 (dim 1), double_data 8."""
+    """Parse a BlobProto. Fields: num 1, channels 2, height 3, width 4, data 5, shape 7 (dim 1), double_data 8."""
     old = {1: 0, 2: 0, 3: 0, 4: 0}
     shape: list[int] | None = None
     data: dict[int, list[memoryview]] = {5: [], 8: []}
@@ -89,7 +89,7 @@ def _parse_blob(message: memoryview) -> Array:
 
 
 def _sizes(dims: int | memoryview) -> list[int]:
-    """One size, or several that are packed."""
+    """Return one size, or the sizes in a packed field."""
     if isinstance(dims, int):
         return [dims]
     sizes, offset = [], 0

@@ -1,8 +1,8 @@
-"""Bilinear and box resizing of a photograph where Pillow holds it, to the same pixels in less than half of the time.
+"""Bilinear and box resizing of photos in Pillow's memory: the same pixels as Pillow's in less than half of the time.
 
-Pillow has a pixel of red, green and blue in four bytes. Its memory is read as it is (Arrow's C data interface), so that
-neither a crop nor the whole image is copied. Weights are whole numbers of 22 bits, as Pillow's are; two colours are
-summed up at a time in one number of 64 bits, in which they have 32 each: 255 · 2²² and what rounds it need less.
+Pillow stores an RGB pixel in four bytes. Its memory is read in place (Arrow's C data interface), so neither the image
+nor a crop is copied. Weights are integers of 22 bits, as in Pillow. Two colors are summed in one 64-bit integer, with
+32 bits each: a sum of up to 255 · 2²², plus rounding, fits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 REACH = {"box": 0.5, "bilinear": 1.0}
-"""Number of pixels of the result that a filter reaches on either side. Filters with negative weights are excluded."""
+"""Radius of each filter, in pixels of the result. Filters with negative weights are not supported."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -51,14 +51,14 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes
 def resized_photo(
     image: Image, box: tuple[int, int, int, int], height: int, width: int, interpolation: str
 ) -> Array | None:
-    """The part of an image in `box` (left, top, and the first column and row behind), (height, width, 3) of uint8.
+    """Resize the part of an image in `box` (left, top, right, bottom) to (height, width, 3) of uint8.
 
-    None where Pillow does not hold it as red, green and blue in one piece: one of a few million pixels it does not.
+    None if Pillow does not store the image as RGB in one block, as from a few million pixels on.
     """
     if image.mode != "RGB" or not hasattr(image, "__arrow_c_array__"):
         return None
     try:
-        _, capsule = image.__arrow_c_array__()  # it keeps the memory, and this name keeps it
+        _, capsule = image.__arrow_c_array__()  # the capsule keeps the memory alive
     except ValueError:
         return None
     pixels = _ArrowArray.from_address(_pointer(capsule, b"arrow_array")).children[0].contents
@@ -73,7 +73,7 @@ def resized_photo(
 
 @_compiled
 def _resize(pixels: Array, top: int, left: int, rows: int, columns: int, reach: float, result: Array) -> None:
-    """Along one axis, then along the other, in the order that Pillow takes: between the two it rounds to bytes."""
+    """Resize along one axis, then the other, in Pillow's order, which matters because it rounds to bytes in between."""
     height, width = result.shape[:2]
     of_rows, of_columns = _weights(rows, height, reach), _weights(columns, width, reach)
     if rows > height and 2 * (columns - width) < rows - height:
@@ -88,7 +88,7 @@ def _resize(pixels: Array, top: int, left: int, rows: int, columns: int, reach: 
 
 @_compiled
 def _weights(size: int, new_size: int, reach: float) -> tuple[Array, Array, Array]:
-    """The first pixel that each of the result is made of, of how many it is, and their weights times 2²²."""
+    """Return, for each pixel of the result: the first source pixel, the number of them, and their weights times 2²²."""
     scale = size / new_size
     wide = max(scale, 1.0)
     most = int(np.ceil(reach * wide)) * 2 + 1
@@ -118,7 +118,7 @@ def _weights(size: int, new_size: int, reach: float) -> tuple[Array, Array, Arra
 
 @_compiled
 def _across(pixels: Array, top: int, left: int, by: tuple[Array, Array, Array], result: Array) -> None:
-    """Rows of pixels in four bytes each, (…, …) of uint32, from (top, left) on → (rows, width, 3)."""
+    """Resize horizontally: rows of 4-byte pixels, uint32, from (top, left) on → (rows, width, 3)."""
     first, counts, weights = by
     width = first[-1] + counts[-1]
     both, middle = np.empty(width, np.uint64), np.empty(width, np.uint64)
@@ -129,7 +129,7 @@ def _across(pixels: Array, top: int, left: int, by: tuple[Array, Array, Array], 
             middle[column] = (pixel >> np.uint64(8)) & np.uint64(0xFF)
         for column in range(result.shape[1]):
             start = first[column]
-            red_blue = np.uint64(0x0020000000200000)  # a half of 2²², for both
+            red_blue = np.uint64(0x0020000000200000)  # half of 2²² in both halves, for rounding
             green = np.uint64(0x200000)
             for step in range(counts[column]):
                 weight = np.uint64(weights[column, step])
@@ -142,7 +142,7 @@ def _across(pixels: Array, top: int, left: int, by: tuple[Array, Array, Array], 
 
 @_compiled
 def _down(lines: Array, top: int, left: int, by: tuple[Array, Array, Array], result: Array) -> None:
-    """Lines of bytes from (top, left) on → fewer or more lines of as many bytes as `result` has."""
+    """Resize vertically: rows of bytes from (top, left) on → the rows of `result`."""
     first, counts, weights = by
     width = result.shape[1]
     sums = np.empty(width, np.int32)
