@@ -24,5 +24,5 @@ class ArrayDataset(ColumnDataset):
         self._identify = identify
 
     def identify(self, index: int) -> tuple[str, str | int]:
-        """Return what tells a sample from others in a list of predictions."""
+        """Return what identifies a sample in a list of predictions."""
         return super().identify(index) if self._identify is None else self._identify(index)

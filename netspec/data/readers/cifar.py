@@ -25,13 +25,13 @@ _HEADS = (b"\x1f\x8b", b"\x80\x02", b"\x80\x04", b"PK")
 def open_cifar(paths: Sequence[Path], classes: Mapping[str, tuple[str, ...]]) -> Dataset:
     """Open the samples of the files, one file after the other: `image` (3, 32, 32), and a label for each of `classes`.
 
-    Raises InputError with all that is wrong with the files.
+    Raises `InputError` with all problems of the files.
     """
     return open_each(paths, lambda path: CifarFile(path, classes))
 
 
 class CifarFile(Dataset):
-    """One file of records. `classes` are those of each label byte, in their order."""
+    """One file of records. `classes` are the class names for each label byte, in the order of the bytes."""
 
     def __init__(self, path: Path, classes: Mapping[str, tuple[str, ...]]) -> None:
         size = existing(path).stat().st_size
@@ -48,7 +48,7 @@ class CifarFile(Dataset):
         return len(self._records)
 
     def read(self, indices: Array) -> dict[str, Samples]:
-        """The records at `indices`. Raises DamagedSamples with those whose label is of no class."""
+        """Return the samples at `indices`. Raises `DamagedSamples` with those whose label is out of range."""
         records = self._records.read(indices)
         samples: dict[str, Samples] = {"image": records[:, len(self.classes) :].reshape(-1, *IMAGE)}
         damaged: dict[int, list[Problem]] = {}
@@ -69,7 +69,7 @@ class CifarFile(Dataset):
         return samples
 
     def describe(self, index: int) -> str:
-        """The file's name and the number of the record in it."""
+        """Return the file's name and the index of the record."""
         return f"{self._path.name}, record {index}"
 
 

@@ -1,4 +1,4 @@
-"""Several datasets read as one, one behind the other: the files of a set that comes in parts."""
+"""Concatenation of datasets, such as the files of a dataset that comes in parts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class _Concatenated(Dataset):
         return np.concatenate([part.values_of(name) for part in self._parts])
 
     def reads_alone(self, name: str) -> bool:
-        """Return whether all parts do."""
+        """Return whether all parts read this field alone."""
         return all(part.reads_alone(name) for part in self._parts)
 
     def describe(self, index: int) -> str:

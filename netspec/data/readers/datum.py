@@ -65,13 +65,13 @@ def parse_datum(message: bytes | bytearray | memoryview) -> Datum:
 
 
 def _signed(value: int) -> int:
-    """The int32 that was written as 64 bits."""
+    """Return the int32 in a varint, which extends negative values to 64 bits."""
     value &= 2**32 - 1
     return value - 2**32 if value >= 2**31 else value
 
 
 def _unpacked_floats(view: memoryview, offset: int) -> tuple[Array, int]:
-    """Return the floats from `offset` on, five bytes each with their tags, and their end; all are read at once."""
+    """Return consecutive unpacked floats from `offset` on, each a tag and four bytes, and the offset of their end."""
     rows = np.frombuffer(view[offset : offset + (len(view) - offset) // 5 * 5], np.uint8).reshape(-1, 5)
     others = np.flatnonzero(rows[:, 0] != _FLOAT_TAG)
     count = int(others[0]) if len(others) else len(rows)

@@ -1,4 +1,4 @@
-"""Decode images with Pillow: orientation, color mode, resizing, and a limit of the size.
+"""Decode images with Pillow: orientation, color mode, resizing, and a limit on the size.
 
 Of a file with several images, such as an animated GIF, the first one is read.
 """
@@ -19,9 +19,9 @@ from netspec.errors import InputError, Problem
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 MAX_PIXELS = 2**26
-"""A bound on width × height: a small file may claim to hold an image that fills the memory."""
+"""Maximum of width × height: the header of a small file may claim an image that exhausts the memory."""
 
-_ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 are the orientations that lie on their side
+_ORIENTATION = 0x0112  # the EXIF tag; values from 5 to 8 swap width and height
 _TAIL = 64
 _END_MARKS = {b"\xff\xd8": b"\xff\xd9", b"\x89PNG": b"IEND", b"GIF8": b"\x00;"}
 """Bytes near the end of an intact file, by its first bytes: of JPEG, PNG and GIF."""
@@ -30,7 +30,7 @@ _CLASS_INDICES = ", whose pixels are class indices from 0 to 255"
 
 
 class ImageDecoder:
-    """Images as (H, W, channels) of uint8, resized where `size` (height, width) is given."""
+    """Decodes images to (H, W, channels) of uint8, resized to `size` (height, width) if it is set."""
 
     def __init__(self, channels: int, size: tuple[int, int] | None, interpolation: str) -> None:
         self._mode = _MODES[channels]
@@ -45,7 +45,7 @@ class ImageDecoder:
         """Decode the image like `read`, as a `PillowImage`."""
         try:
             with _opened(source, name) as file:
-                ImageOps.exif_transpose(file, in_place=True)  # else it copies what lies upright already
+                ImageOps.exif_transpose(file, in_place=True)  # else it copies images that need no change
                 image = _eight_bit(file, self._mode, name)
                 if self._size is not None and image.size != self._size[::-1]:
                     image = image.resize(self._size[::-1], self._interpolation)
@@ -97,12 +97,12 @@ def upright_size(source: Path | BytesIO, name: str) -> tuple[int, int]:
     with _opened(source, name) as image:
         width, height = image.size
         try:
-            # A PNG's tag may follow the pixels, which are then decoded; skip this if it makes no difference.
-            may_lie = width != height and image.format != "TIFF"  # whose size is that of the upright image already
-            on_its_side = may_lie and image.getexif().get(_ORIENTATION, 1) >= 5
+            # A PNG's tag may follow the pixels, which are then decoded: only read it if it makes a difference.
+            may_be_rotated = width != height and image.format != "TIFF"  # Pillow swaps the size of TIFFs already
+            is_rotated = may_be_rotated and image.getexif().get(_ORIENTATION, 1) >= 5
         except Exception as error:
             raise _damaged(name, error) from None
-    return (width, height) if on_its_side else (height, width)
+    return (width, height) if is_rotated else (height, width)
 
 
 def damage_of(file: Path, name: str, *, is_mask: bool = False) -> Sequence[Problem]:
@@ -149,7 +149,7 @@ def _ends_early(file: Path) -> bool:
 def _opened(source: Path | BytesIO, name: str) -> Image.Image:
     """Open the image, read its header and check its size; pixels are not decoded yet."""
     if isinstance(source, Path):
-        existing(source)  # a pipe would be waited for
+        existing(source)  # opening a pipe would block
     try:
         image = Image.open(source, formats=FORMATS)
         width, height = image.size
@@ -169,7 +169,7 @@ def _too_large(name: str, got: str) -> InputError:
 
 def _damaged(name: str, error: Exception) -> InputError:
     unknown = isinstance(error, UnidentifiedImageError)
-    if isinstance(error, OSError) and error.strerror:  # the system's, not Pillow's
+    if isinstance(error, OSError) and error.strerror:  # an error of the system, not of Pillow
         return InputError(f"image {name} cannot be read", got=error.strerror)
     return InputError(
         f"image {name} cannot be read",
@@ -179,7 +179,7 @@ def _damaged(name: str, error: Exception) -> InputError:
 
 
 def _eight_bit(image: Image.Image, mode: str, name: str) -> Image.Image:
-    """Return the image in the mode asked for; 16-bit gray keeps its upper eight bits, where Pillow would clip.
+    """Convert an image to a mode of 8 bits. 16-bit gray keeps its upper eight bits; Pillow would clip it.
 
     Raises `InputError` if the range of the pixels is not known.
     """
@@ -187,5 +187,5 @@ def _eight_bit(image: Image.Image, mode: str, name: str) -> Image.Image:
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode == "P":
-        image = image.convert("RGBA")  # straight to RGB, Pillow warns of the transparency that is dropped
+        image = image.convert("RGBA")  # Pillow warns of lost transparency if it converts directly to RGB
     return image if image.mode == mode else image.convert(mode)

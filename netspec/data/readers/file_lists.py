@@ -17,7 +17,7 @@ from netspec.schema.specs.data import LABEL
 from netspec.schema.specs.hold_out import HoldOut
 
 _PATHS, _LABELS = ("path", "file", "filename"), ("label", "class")
-"""Accepted column names of a CSV file. In addition to a numeric `label`, `class` holds the names."""
+"""Accepted column names of a CSV file. If `label` is numeric, `class` may contain the names."""
 
 
 def listed_files(
@@ -31,13 +31,13 @@ def listed_files(
     most: int | None = None,
     hold_out: HoldOut | None = None,
 ) -> Listing:
-    """The files that a list names, relative to the folder `root`, in its order.
+    """Return the files in a list, whose paths are relative to the folder `root`, in the order of the list.
 
-    Labels are whole numbers, or names: of `classes`, by default of those that the training split has `learned`, or that
-    there are, sorted. At most `most` lines are read. With `skip`, lines whose file is not there or whose label cannot
-    be one are left out and counted; if `hold_out` divides all files, they are only marked as `unusable`, so that each
-    counts in its own part. The listing has the values of the columns by which `hold_out` divides the files. Raises
-    InputError with every line that is wrong.
+    Labels are integers or names of `classes`; by default the classes that the training split has `learned`, or else all
+    names, sorted. At most `most` lines are read. With `skip`, lines with a missing file or an invalid label are left
+    out and counted; if `hold_out` divides all files, they are only marked as `unusable`, so that each counts in its
+    part. The listing contains the columns by which `hold_out` divides the files. Raises `InputError` with all wrong
+    lines.
     """
     lines = list(list_lines(existing(path), kind, hold_out, most))
     labels = list_labels(path, lines, classes, learned)
@@ -80,14 +80,14 @@ def list_lines(path: Path, kind: FileKind, hold_out: HoldOut | None = None, most
     try:
         with explain_read_errors(path), path.open(encoding="utf-8-sig", newline="") as file:
             is_csv = path.suffix.lower() == ".csv"
-            yield from _of_csv(path, file, kind, hold_out, most) if is_csv else islice(_of_text(file), most)
+            yield from _csv_lines(path, file, kind, hold_out, most) if is_csv else islice(_text_lines(file), most)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a list of {kind.name}s", expected="text in UTF-8", got=str(error)) from None
     except csv.Error as error:
         raise InputError(f"{path} is damaged", expected="comma-separated values", got=str(error)) from None
 
 
-def _of_text(file: TextIO) -> Iterator[Line]:
+def _text_lines(file: TextIO) -> Iterator[Line]:
     """Read Caffe's form: the text after the last blank of a line is its label."""
     for number, text in enumerate(file, 1):
         name, blank, label = text.strip().rpartition(" ")
@@ -95,7 +95,7 @@ def _of_text(file: TextIO) -> Iterator[Line]:
             yield Line(number, *((name.strip(), label) if blank else (label, "")))
 
 
-def _of_csv(path: Path, file: TextIO, kind: FileKind, hold_out: HoldOut | None, most: int | None) -> Iterator[Line]:
+def _csv_lines(path: Path, file: TextIO, kind: FileKind, hold_out: HoldOut | None, most: int | None) -> Iterator[Line]:
     rows = csv.reader(file, strict=True)
     header = [cell.strip() for cell in next(rows, [])]
     where = next((header.index(name) for name in (*_PATHS, kind.name) if name in header), None)

@@ -145,7 +145,7 @@ class ListedFiles(Dataset, Generic[Item]):
 
 
 def _marks(listing: Listing, *, skip: bool) -> Array:
-    """Size and time of change of each file, (files, 2); -1 if it is missing. Raises InputError without `skip`."""
+    """Return size and modification time of each file, (files, 2); -1 for missing files, which need `skip`."""
     marks, problems = np.full((len(listing.files), 2), -1, np.int64), []
     for index, file in enumerate(listing.files):
         try:
@@ -162,9 +162,9 @@ def _marks(listing: Listing, *, skip: bool) -> Array:
 
 
 def class_folders(root: Path, classes: Sequence[str] | None, kind: FileKind, most: int | None = None) -> Listing:
-    """The files of a kind below `root`, one folder a class: by class, then by path. Raises InputError.
+    """List the files of a kind below `root`, in one folder per class, by class, then by path. Raises `InputError`.
 
-    At most `most` files of each class, in no order.
+    With `most`, lists at most that many files of each class, in any order.
     """
     folders = _folders_of_classes(existing(root, folder=True), classes, kind)
     names = list(folders)
@@ -235,7 +235,7 @@ def _folders_of_classes(root: Path, declared: Sequence[str] | None, kind: FileKi
 
 
 def files_below(folder: Path, kind: FileKind) -> list[Path]:
-    """All files of a kind below a folder, sorted by path."""
+    """Return all files of a kind below a folder, sorted by path."""
     return _sorted(folder, _unsorted(folder, kind))
 
 
@@ -271,15 +271,15 @@ def _all_below(folder: Path) -> Iterator[Path]:
                 else:
                     yield Path(entry.path)
     except OSError as error:
-        _unlisted(error)
+        _raise_unless_missing(error)
         return
     for entry in inner:
         if not entry.is_symlink():
             yield from _all_below(Path(entry.path))
 
 
-def _unlisted(error: OSError) -> None:
-    # A class that is declared needs no folder; what is there must be readable.
+def _raise_unless_missing(error: OSError) -> None:
+    # A declared class need not have a folder; existing folders must be readable.
     if not isinstance(error, FileNotFoundError):
         raise InputError(f"cannot read folder {error.filename}", got=error.strerror or str(error))
 
@@ -287,7 +287,7 @@ def _unlisted(error: OSError) -> None:
 def _check_not_empty(
     root: Path, names: Sequence[str], labels: Sequence[int], kind: FileKind, *, declared: bool
 ) -> None:
-    """A class folder without a file is most likely a mistake, unless the class was declared."""
+    """Raise `InputError` if there are no files, or if a class that was not declared has none."""
     present = set(labels)
     empty = [name for label, name in enumerate(names) if label not in present]
     if present and (declared or not empty):

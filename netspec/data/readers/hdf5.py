@@ -1,6 +1,6 @@
-"""HDF5 files of arrays, Caffe's `HDF5Data` among them.
+"""HDF5 files of arrays, such as those for Caffe's `HDF5Data`.
 
-A contiguous array is read by offset, a chunked one (which may be compressed) by the chunk.
+Contiguous arrays are read by offset; chunked ones, which may be compressed, chunk by chunk.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from netspec.data.base import Array, DamagedSamples, Dataset
 from netspec.data.files import Watched, existing, fingerprint, head_of
 from netspec.data.readers.concatenation import open_each
 from netspec.data.readers.records import Records, file_fingerprint
-from netspec.data.readers.row_arrays import ColumnDataset, RowArray, chosen, unequal, unusable
+from netspec.data.readers.row_arrays import ColumnDataset, RowArray, array_names, array_problem, length_problems
 from netspec.errors import InputError, Problem, kind_of_file, listing
 from netspec.files.damage import MAX_DEFLATE_RATIO, reason
 from netspec.files.hdf5 import Entry, Hdf5File, StoredArray, has_signature
@@ -25,9 +25,9 @@ MAX_UNSTORED = 2**20
 
 
 def open_hdf5(paths: Sequence[Path], arrays: Sequence[str] | None) -> Dataset:
-    """The arrays of the files as fields, one file behind the other; by default all at the top of the first file.
+    """Open the arrays of the files as fields, one file after the other; by default all that are not in groups.
 
-    The first axis counts the samples. Raises InputError with all that is wrong.
+    The first axis is the sample axis. Raises `InputError` with all problems.
     """
     return open_each(paths, lambda path: _open(path, arrays))
 
@@ -38,7 +38,7 @@ def _open(path: Path, arrays: Sequence[str] | None) -> Dataset:
         hint = "read an .npz file by `source: npz`" if got == "a zip" else None
         raise InputError(f"{path} is not an HDF5 file", expected="arrays in HDF5", got=got, hint=hint)
     columns, others = _columns(Hdf5File(str(path), path, "an intact HDF5 file"), path, arrays)
-    problems = unequal(str(path), {name: len(column) for name, column in columns.items()})
+    problems = length_problems(str(path), {name: len(column) for name, column in columns.items()})
     if problems:
         raise InputError(problems)
     digest = fingerprint(file_fingerprint(path), *map(file_fingerprint, others), *columns)
@@ -48,12 +48,12 @@ def _open(path: Path, arrays: Sequence[str] | None) -> Dataset:
 
 
 def _columns(file: Hdf5File, path: Path, fields: Sequence[str] | None) -> tuple[dict[str, RowArray], list[Path]]:
-    """The arrays by name, and the other files that virtual datasets refer to."""
+    """Return the arrays by name, and the other files that virtual datasets refer to."""
     watched = Watched([path])
     entries = {entry.path: entry for entry in file.walk()}
     for name in [*(name for name, entry in entries.items() if entry.kind == "link"), *(fields or ())]:
-        behind = file.find(name)  # in a group, or behind a link within the file
-        entries |= {} if behind is None else {name: behind}
+        target = file.find(name)  # in a group, or the target of a link within the file
+        entries |= {} if target is None else {name: target}
     arrays = {name: entry for name, entry in entries.items() if entry.kind == "dataset"}
     top = [name for name in arrays if "/" not in name]
     if fields is None and not top:
@@ -63,7 +63,7 @@ def _columns(file: Hdf5File, path: Path, fields: Sequence[str] | None) -> tuple[
     columns: dict[str, RowArray] = {}
     problems: list[Problem] = []
     sources: set[Path] = set()
-    for name in chosen(str(path), [*top, *(name for name in arrays if name not in top)], fields):
+    for name in array_names(str(path), [*top, *(name for name in arrays if name not in top)], fields):
         try:
             array = _usable(name, path, arrays[name])
         except InputError as error:
@@ -94,7 +94,7 @@ def _usable(name: str, path: Path, entry: Entry) -> StoredArray:
     array = entry.array
     if array is None:
         raise InputError(f"array `{name}` of {path} is damaged", expected="numbers", got=entry.fault)
-    problem = unusable(name, str(path), np.dtype(array.dtype), array.shape or ())
+    problem = array_problem(name, str(path), np.dtype(array.dtype), array.shape or ())
     if problem is None:
         problem = _inflated(name, path, array)
     if problem is None and array.unknown_filters:
@@ -142,7 +142,7 @@ class _Chunked:
         return self._count
 
     def read(self, rows: Array) -> Array:
-        """The arrays at `rows`; each chunk is read once, from the first to the last row that is wanted of it."""
+        """Return the arrays at `rows`. Each chunk is read once, from the first to the last requested row."""
         out = np.empty((len(rows), *self.shape), self.dtype)
         chunks = rows // self.rows
         damaged: dict[int, Sequence[Problem]] = {}
@@ -163,9 +163,9 @@ class _Chunked:
 
 
 def listed_files(path: Path) -> list[Path]:
-    """The files named in a text file, one a line, as Caffe's `HDF5Data` has them.
+    """Return the files in a list with one path per line, as for Caffe's `HDF5Data`.
 
-    A relative name is searched for in the folder of the list, then in the current folder, where Caffe looks.
+    A relative path is searched for in the folder of the list, then, as in Caffe, in the current folder.
     """
     try:
         lines = existing(path).read_text(encoding="utf-8").splitlines()

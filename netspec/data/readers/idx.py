@@ -1,7 +1,7 @@
 """idx files, the format of MNIST: a magic number, the sizes of the axes, the elements; all big-endian.
 
-The format is described at the end of http://yann.lecun.com/exdb/mnist/. A gzipped file is known by its content and
-read whole; of one that is not packed, images are read by offset.
+The format is described at the end of http://yann.lecun.com/exdb/mnist/. Gzipped files are recognized by their content
+and read in full; from other files, images are read by offset.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E
 _MAX_AXES = 8
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_MOST = 1100
-"""More than deflate can ever shrink data by (1032), so a size past it is a lie and nothing is allocated for it."""
+"""More than the largest compression ratio of deflate (1032): a header that claims more is wrong."""
 
 
 def read_idx(path: Path) -> tuple[Array, str]:
-    """The array of an idx file, in native byte order, and a fingerprint. Raises InputError for a damaged file."""
+    """Read an idx file: the array, in native byte order, and a fingerprint. Raises `InputError` if it is damaged."""
     raw = read_bytes(path)
     content = _unpacked(path, raw) if raw[:2] == _GZIP_MAGIC else raw
     return _parse(path, content), fingerprint(raw)
@@ -50,7 +50,7 @@ def _unpacked(path: Path, raw: bytes) -> bytes:
 
 
 def _header(path: Path, content: bytes) -> tuple[str, tuple[int, ...]]:
-    """Element type and sizes of the axes."""
+    """Return the element type and the sizes of the axes."""
     axes = content[3] if len(content) >= 4 else 0
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES or not 1 <= axes <= _MAX_AXES:
         raise InputError(
@@ -90,7 +90,7 @@ def _check_size(path: Path, shape: Sequence[int], size: int, actual: int) -> Non
 
 
 def open_idx(path: Path) -> tuple[RowArray, str]:
-    """The elements of an idx file by its first axis, and a fingerprint. Raises InputError for a damaged file."""
+    """Open an idx file as rows along its first axis, with a fingerprint. Raises `InputError` for a damaged file."""
     with explain_read_errors(path), existing(path).open("rb") as file:
         head = file.read(4 + 4 * _MAX_AXES)
         size = os.fstat(file.fileno()).st_size
@@ -110,10 +110,10 @@ def labelled_images(
     *,
     fields: tuple[str, str] = ("", ""),
 ) -> Dataset:
-    """Images and their labels as fields `image` (C, H, W) and `label` () of int32.
+    """Open images and their labels as fields `image` (C, H, W) and `label` () of int32.
 
-    Images of two axes become those of one channel. All that is wrong with the two files is reported at once; `fields`
-    are the fields of the spec that name them.
+    Images with two axes get one channel. All problems of the two files are reported at once; `fields` are the fields of
+    the spec that name the files.
     """
     problems: list[Problem] = []
     opened: list[tuple[RowArray, str]] = []

@@ -48,9 +48,9 @@ def check_images(*listings: Listing, skip: bool) -> list[Listing]:
 class ImageFiles(ListedFiles[PillowImage]):
     """The images of a listing: `image` (channels, H, W) of uint8, and `label`, if there are labels.
 
-    Without `size`, they have the size that all headers state, or if these differ, each its own. With `skip`,
-    damaged ones are reported by `read`. With `size`, images stay in memory after they have been read, up to
-    `CACHED_BYTES`. Raises InputError with every header that cannot be read.
+    Images are resized to `size`; without it, they keep their sizes, which may differ. Resized images are cached in
+    memory, up to `CACHED_BYTES`. With `skip`, `read` reports damaged images. Raises `InputError` with every header that
+    cannot be read.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ImageFiles(ListedFiles[PillowImage]):
         return self.samples_at(indices, list if self.field in pillow_fields else self.batch_of)
 
     def read_one(self, file: Path, name: str) -> PillowImage:
-        """The image, (H, W, C)."""
+        """Decode an image, (H, W, C)."""
         if (cached := self._cached.get(file)) is not None:
             return cached
         image = self._decoder.read_pillow(file, name)
@@ -85,7 +85,7 @@ class ImageFiles(ListedFiles[PillowImage]):
         return image
 
     def batch_of(self, values: list[PillowImage]) -> Samples:
-        """Images (H, W, C) as (N, C, H, W) in memory of (N, H, W, C), or each as (C, H, W)."""
+        """Return images (H, W, C) as a view (N, C, H, W) of an array (N, H, W, C), or as a list of (C, H, W)."""
         if self._size is None:
             return [pixels(image).transpose(2, 0, 1) for image in values]
         batch = np.empty((len(values), *self._size, self._channels), np.uint8)
@@ -95,7 +95,7 @@ class ImageFiles(ListedFiles[PillowImage]):
 
 
 def _sizes(listing: Listing, *, skip: bool) -> dict[tuple[int, int], int]:
-    """The heights and widths of the files, from their headers, the most frequent ones first; the first file of each."""
+    """Return the index of the first file of each height and width, from the headers; the most frequent size first."""
     sizes: Counter[tuple[int, int]] = Counter()
     firsts: dict[tuple[int, int], int] = {}
     problems: list[Problem] = []

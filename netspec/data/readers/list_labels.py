@@ -45,10 +45,10 @@ class ListLabels:
 def list_labels(
     path: Path, lines: Sequence[Line], declared: Sequence[str] | None, learned: Mapping[str, Any] | None
 ) -> ListLabels:
-    """The labels of the list at `path`.
+    """Return the labels of the list at `path`.
 
-    They are numbers where most of them are written as such, and then all others are wrong: one name among numbers must
-    not make names of all, which would be counted in the order of the alphabet.
+    If most of them are numbers, all others are errors: a single name must not turn all numbers into names, which are
+    indexed in alphabetical order.
     """
     texts = [line.label for line in lines if line.label is not None]
     if len(texts) < len(lines) or not lines:
@@ -58,7 +58,7 @@ def list_labels(
     reader = _Labels(path, lines, texts)
     if classes == () or reader.are_numbers(classes):
         numbers = reader.numbers(classes or None, are_declared=declared is not None)
-        names = tuple(declared) if declared is not None else reader.names_beside(numbers, classes or ())
+        names = tuple(declared) if declared is not None else reader.names_of_numbers(numbers, classes or ())
         return ListLabels(numbers, names, reader.wrong)
     names = classes or reader.names()
     return ListLabels(reader.class_indices(names), names, reader.wrong)
@@ -85,12 +85,12 @@ class _Labels:
         return f"{self._path.name}, line {self._lines[index].number}"
 
     def are_numbers(self, classes: Sequence[str] | None) -> bool:
-        """Whether most labels are numbers, those that are names of classes aside."""
+        """Whether most labels are numbers, other than those that are names of classes."""
         present = [text for text in self._texts if text]
         if all(map(_is_integer, present)):
             return True
         names = frozenset(classes or ())
-        return 2 * sum(_number(text) and text not in names for text in present) >= len(present)
+        return 2 * sum(_is_number(text) and text not in names for text in present) >= len(present)
 
     def numbers(self, classes: Sequence[str] | None, *, are_declared: bool) -> list[int]:
         """Return the labels as integers."""
@@ -116,8 +116,8 @@ class _Labels:
                 )
         return numbers
 
-    def names_beside(self, numbers: Sequence[int], trained: Sequence[str]) -> tuple[str, ...]:
-        """Names given with the numbers: the training split's, or if every number from 0 on has one."""
+    def names_of_numbers(self, numbers: Sequence[int], trained: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of numeric labels, from the training split and the list; empty if a number has no name."""
         names: dict[int, str] = dict(enumerate(trained))
         for index, (line, number) in enumerate(zip(self._lines, numbers, strict=True)):
             if line.name is None:
@@ -132,9 +132,9 @@ class _Labels:
         return tuple(names[number] for number in range(len(names))) if complete else ()
 
     def names(self) -> tuple[str, ...]:
-        """All names, sorted; a number among them is most likely a mistake."""
+        """Return all names, sorted. Numbers are recorded as wrong, since they are most likely mistakes."""
         for index, text in enumerate(self._texts):
-            if text and _number(text):
+            if text and _is_number(text):
                 self.wrong[index] = Problem(
                     f"{self._where(index)}: the label `{text}` is a number", expected="a name, as in other lines",
                     hint=f"if `{text}` is the name of a class, declare all of them in `classes`",
@@ -157,8 +157,8 @@ def _is_integer(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def _number(text: str) -> bool:
-    """Whether a text is written as a number, whole or not."""
+def _is_number(text: str) -> bool:
+    """Whether a text is a finite number, an integer or not."""
     try:
         return isfinite(float(text))
     except ValueError:

@@ -26,9 +26,9 @@ _LEVELDB = ("CURRENT", "LOG")
 class DatumDataset(Dataset):
     """`image` and `label` of each Datum.
 
-    Raw pixels are (channels, H, W) of uint8, floats of float32. Encoded images (JPEG, PNG) are decoded to `channels`,
-    and resized where `size` is (height, width). Without it all have the size of the first, with `varied` each its own.
-    Their colours are red, green, blue, or with the `order` "bgr" the other way round.
+    Raw images are (channels, H, W) of uint8 or float32. Encoded images (JPEG, PNG) are decoded to `channels`, in the
+    channel `order` "rgb" or "bgr", and resized if `size` is (height, width). Without `size`, all images must have the
+    size of the first; with `varied`, sizes may differ.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class DatumDataset(Dataset):
     def _first(
         self, size: tuple[int, int] | Literal["varied"] | None, channels: int, *, skip: bool
     ) -> tuple[Datum, tuple[int | None, ...]]:
-        """The Datum that the others must be like, and its shape: the first, or with `skip` the first intact one."""
+        """Return the Datum that defines type and shape of all: the first, or with `skip` the first intact one."""
         problems: list[Problem] = []
         for index in range(min(len(self), LOOKED_AT if skip else 1)):
             try:
@@ -81,7 +81,7 @@ class DatumDataset(Dataset):
         return len(self._values)
 
     def read(self, indices: Array) -> dict[str, Samples]:
-        """The Datums at `indices`. Raises DamagedSamples with those damaged, or not of the kind of the first."""
+        """Return the Datums at `indices`. Raises `DamagedSamples` with those that are damaged or unlike the first."""
         images: list[Array] = []
         labels = np.zeros(len(indices), np.int32)
         damaged: dict[int, Sequence[Problem]] = {}
@@ -136,7 +136,7 @@ class DatumDataset(Dataset):
             ) from None
 
     def describe(self, index: int) -> str:
-        """The name of the LMDB, and the key."""
+        """Return the name of the LMDB, and the key."""
         return f"{self._path.name}, key {self._values.key(index).decode('utf-8', 'backslashreplace')}"
 
 

@@ -13,7 +13,7 @@ from netspec.data.base import Dataset
 from netspec.data.files import existing, fingerprint, read_bytes
 from netspec.data.readers.concatenation import concatenate
 from netspec.data.readers.records import Records, file_fingerprint
-from netspec.data.readers.row_arrays import ColumnDataset, InMemory, RowArray, unequal, unusable
+from netspec.data.readers.row_arrays import ColumnDataset, InMemory, RowArray, array_problem, length_problems
 from netspec.errors import InputError, Problem, kind_of_file
 from netspec.files.arrays import read_header
 from netspec.files.damage import refuse_damage
@@ -53,7 +53,7 @@ def open_npy(files: Mapping[str, Sequence[Path]]) -> Dataset:
     for together in zip(*files.values(), strict=True):
         fields = {name: columns[path] for name, path in zip(files, together, strict=True)}
         file_names = " and ".join(dict.fromkeys(path.name for path in together))
-        problems += unequal(file_names, {name: len(column) for name, column in fields.items()})
+        problems += length_problems(file_names, {name: len(column) for name, column in fields.items()})
         digest = fingerprint(*(file_fingerprint(path) for path in together))
         parts.append(ColumnDataset(fields, digest=digest, describe=_Place(file_names)))
         names.append(file_names)
@@ -75,7 +75,7 @@ class _Place:
 def _column(name: str, path: Path) -> RowArray:
     with existing(path).open("rb") as file:
         shape, fortran, dtype, offset = _header(path, file)
-    problem = unusable(name, str(path), dtype, shape)
+    problem = array_problem(name, str(path), dtype, shape)
     if problem is not None:
         raise InputError(problem)
     expected, size = offset + prod(shape) * dtype.itemsize, path.stat().st_size

@@ -14,7 +14,7 @@ from netspec.data.base import Array, Dataset, FieldType
 from netspec.data.files import existing, fingerprint, head_of, read_bytes
 from netspec.data.readers.arrays import ArrayDataset
 from netspec.data.readers.concatenation import open_each
-from netspec.data.readers.row_arrays import chosen, unequal, unusable
+from netspec.data.readers.row_arrays import array_names, array_problem, length_problems
 from netspec.errors import InputError, Problem, kind_of_file
 from netspec.files.arrays import read_array, read_header
 from netspec.files.damage import MAX_DEFLATE_RATIO, refuse_damage
@@ -40,7 +40,7 @@ def open_npz(path: Path, names: Sequence[str] | None = None) -> ArrayDataset:
     arrays, problems = _arrays(path, names)
     if not arrays and not problems:
         problems.append(Problem(f"{path} holds no arrays", hint=WRITE))
-    problems += unequal(str(path), {name: len(array) for name, array in arrays.items()})
+    problems += length_problems(str(path), {name: len(array) for name, array in arrays.items()})
     if problems:
         raise InputError(problems)
     return ArrayDataset(
@@ -72,7 +72,7 @@ def npz_fields(path: Path, names: Sequence[str] | None) -> dict[str, FieldType]:
         check_number_of_members(archive)
         stored = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         fields = {}
-        for name in chosen(str(path), stored, names):
+        for name in array_names(str(path), stored, names):
             with archive.open(f"{name}.npy") as member:
                 shape, _, dtype = read_header(member)
                 fields[name] = FieldType(shape[1:], dtype.newbyteorder("=").name)
@@ -94,7 +94,7 @@ def _arrays(path: Path, names: Sequence[str] | None) -> tuple[dict[str, Array], 
                 expected="a zip of NumPy arrays",
                 hint="write the tensors with `numpy.savez(path, image=images.numpy(), label=labels.numpy())`",
             )
-        for name in chosen(str(path), archive.files, names):
+        for name in array_names(str(path), archive.files, names):
             try:
                 arrays[name] = _array(path, name, archive)
             except InputError as error:
@@ -139,7 +139,7 @@ def _unreadable(path: Path, name: str, archive: zipfile.ZipFile) -> Problem | No
         shape, _, dtype = read_header(member)
         claimed = member.tell() + prod(shape) * dtype.itemsize
     if dtype.hasobject:
-        return unusable(name, str(path), dtype, shape)
+        return array_problem(name, str(path), dtype, shape)
     if claimed <= stored and info.file_size <= stored:
         return None
     return Problem(
@@ -155,4 +155,4 @@ def _unusable(path: Path, name: str, array: object) -> Problem | None:
         return Problem(
             f"`{name}` of {path} is not an array", expected="a member whose name ends in .npy", got="other bytes"
         )
-    return unusable(name, str(path), array.dtype, array.shape)
+    return array_problem(name, str(path), array.dtype, array.shape)

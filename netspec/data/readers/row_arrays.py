@@ -92,7 +92,7 @@ class ColumnDataset(Dataset):
         return column.array if isinstance(column, InMemory) else column.read(np.arange(len(self)))
 
     def reads_alone(self, name: str) -> bool:
-        """Return true: columns are read separately."""
+        """Return True: columns are read separately."""
         return True
 
     def describe(self, index: int) -> str:
@@ -100,7 +100,7 @@ class ColumnDataset(Dataset):
         return self._describe(index)
 
 
-def unusable(name: str, where: str, dtype: np.dtype[np.generic], shape: Sequence[int]) -> Problem | None:
+def array_problem(name: str, where: str, dtype: np.dtype[np.generic], shape: Sequence[int]) -> Problem | None:
     """Return a problem if an array of this type and shape, including the sample axis, cannot be a field."""
     if dtype.hasobject:
         return Problem(
@@ -120,7 +120,7 @@ def unusable(name: str, where: str, dtype: np.dtype[np.generic], shape: Sequence
     return None
 
 
-def unequal(where: str, lengths: Mapping[str, int]) -> list[Problem]:
+def length_problems(where: str, lengths: Mapping[str, int]) -> list[Problem]:
     """Return a problem if the arrays differ in their number of samples."""
     if len(set(lengths.values())) < 2:
         return []
@@ -132,7 +132,7 @@ def unequal(where: str, lengths: Mapping[str, int]) -> list[Problem]:
     ]
 
 
-def chosen(where: str, names: Sequence[str], fields: Sequence[str] | None) -> list[str]:
+def array_names(where: str, names: Sequence[str], fields: Sequence[str] | None) -> list[str]:
     """Return the names of the arrays to read, by default all. Raises `InputError` with those that do not exist."""
     if fields is None:
         return list(names)
@@ -207,11 +207,11 @@ class Recast(Dataset):
         return np.asarray(self._recast(values, np.arange(len(self)))[name])
 
     def reads_alone(self, name: str) -> bool:
-        """Return whether the other dataset does."""
+        """Return whether the other dataset reads this field alone."""
         return self._dataset.reads_alone(name)
 
     def _recast(self, read: Mapping[str, Samples], indices: Array) -> dict[str, Samples]:
-        """Return some fields of samples with their types and shapes."""
+        """Convert fields of samples to the requested types and shapes."""
         samples = dict(read)
         damaged: dict[int, list[Problem]] = {}
         for name, dtype in self._dtypes.items():
