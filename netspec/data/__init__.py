@@ -1,7 +1,8 @@
 """Data: sources of samples, transforms on them, and the loader that makes batches.
 
-Importing this package registers nothing yet: the modules of `sources/`, `transforms/`, `columns/` and `tokenizers/` are
-found by scan and imported once a spec names what is theirs. Arrays are touched only once a source is opened.
+Importing this package registers nothing: the modules of `sources/`, `transforms/`, `columns/` and `tokenizers/` are
+found by scanning, and imported when a spec names a type that they define. Arrays are only read after a source is
+opened.
 """
 
 from __future__ import annotations

@@ -160,18 +160,18 @@ class Dataset:
         return self.read(indices)
 
     def read_field(self, name: str, indices: Array) -> Samples:
-        """Return one field of the samples at `indices`, without reading others where they are separate."""
+        """Return one field of the samples at `indices`, without reading the others if they are stored separately."""
         return self.read(indices)[name]
 
     def values_of(self, name: str) -> Array:
-        """Return a field without axes of all samples, (N,), by which the samples can be divided."""
+        """Return a scalar field of all samples, (N,), for example to divide them by its values."""
         import numpy as np
 
         chunks = [np.arange(start, min(start + _CHUNK, len(self))) for start in range(0, len(self), _CHUNK)]
         return np.concatenate([np.asarray(self.read(indices)[name]) for indices in chunks])
 
     def reads_alone(self, name: str) -> bool:
-        """Return whether `values_of` and `read_field` read nothing but this field, so that a small one is fast."""
+        """Return whether `values_of` and `read_field` read only this field, which is fast if it is small."""
         return False
 
     def describe(self, index: int) -> str:
@@ -179,7 +179,7 @@ class Dataset:
         raise NotImplementedError(f"{type(self).__name__} has no `describe`")
 
     def identify(self, index: int) -> tuple[str, str | int]:
-        """Return what tells a sample from others in a list of predictions: `("file", "a.png")` or `("row", 13)`."""
+        """Return what identifies a sample in a list of predictions: `("file", "a.png")` or `("row", 13)`."""
         return "row", index + 1
 
 

@@ -134,7 +134,7 @@ def _fetch(dataset: KnownSet, download: Download, archive: Path) -> None:
         except _Failed as error:
             attempts.append(f"{address}: {error}")
             continue
-        for attempt in attempts:  # without a mirror that works, the error reports them
+        for attempt in attempts:  # if all mirrors fail, the error reports them
             _log.info("%s", attempt)
         part.replace(archive)
         return
@@ -174,7 +174,7 @@ def _fetch_from(address: str, download: Download, part: Path) -> None:
     digest = _digest(part)
     if digest != download.sha256:
         part.unlink()
-        if offset:  # the bytes of another mirror may be what is wrong
+        if offset:  # the earlier part, maybe from another mirror, may be wrong: download all again
             _fetch_from(address, download, part)
             return
         raise _Failed(f"a different file: SHA-256 {digest}, expected {download.sha256}")

@@ -27,11 +27,11 @@ class FileKind(NamedTuple):
     """Formats to convert others to."""
 
     def has_suffix(self, file: Path) -> bool:
-        """Return whether a file is of this kind by its name."""
+        """Return whether a file, by its name, is of this kind."""
         return file.suffix.lower() in self.suffixes or self.is_unread(file)
 
     def is_unread(self, file: Path) -> bool:
-        """Return whether a file is of this kind by its name, in a format that is not read."""
+        """Return whether a file, by its name, is of this kind but in a format that is not read."""
         if file.suffix.lower() in self.suffixes:
             return False
         media_type, encoding = _MEDIA_TYPES.guess_type(file.name)
@@ -60,5 +60,5 @@ TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".parquet", ".pq"})
 
 
 def has_table_suffix(path: Path) -> bool:
-    """Return whether a file is a table by its name."""
+    """Return whether a file, by its name, is a table."""
     return path.suffix.lower() in TABLE_SUFFIXES

@@ -51,7 +51,7 @@ def indices_of(hold_out: HoldOut, part: str, samples: Divisible) -> Array:
 
 
 def check_division(hold_out: HoldOut, samples: Divisible, *, are_all: bool) -> None:
-    """Raise `InputError` if samples cannot be divided; unless they `are_all`, if their values do not allow it."""
+    """Raise `InputError` if samples cannot be divided. If they are not all (`are_all`), only times are checked."""
     if are_all:
         indices_of(hold_out, "train", samples)
     elif hold_out.time is not None:
@@ -102,16 +102,17 @@ def _spread(hold_out: HoldOut, count: int) -> Array:
     """
     parts = np.zeros(count, np.int8)
     if hold_out.test is not None:
-        parts[_every(count, hold_out.test)] = PARTS.index("test")
+        parts[_evenly_spaced(count, hold_out.test)] = PARTS.index("test")
     others = np.flatnonzero(parts == 0)
     if hold_out.folds is not None:
         parts[others[hold_out.fold :: hold_out.folds]] = PARTS.index("validation")
     elif hold_out.validation is not None:
-        parts[others[_every(len(others), hold_out.validation / (1 - (hold_out.test or 0)))]] = PARTS.index("validation")
+        share = hold_out.validation / (1 - (hold_out.test or 0))
+        parts[others[_evenly_spaced(len(others), share)]] = PARTS.index("validation")
     return parts
 
 
-def _every(count: int, share: float) -> Array:
+def _evenly_spaced(count: int, share: float) -> Array:
     """Return evenly spaced positions that are a share of `count`, rounded."""
     ends = np.floor(np.arange(count + 1) * share + 0.5)
     return np.flatnonzero(np.diff(ends))
@@ -120,7 +121,7 @@ def _every(count: int, share: float) -> Array:
 def _by_units(hold_out: HoldOut, units: Array, order: Array) -> Array:
     """Return the part of each sample if samples of one unit stay together; the first units in `order` are test data.
 
-    A unit belongs to the part in whose share of the samples its middle lies.
+    A unit belongs to the part whose share of the samples contains the middle of the unit.
     """
     sizes = np.bincount(units, minlength=len(order))[order]
     middle = (np.cumsum(sizes) - sizes / 2) / sizes.sum()
@@ -137,7 +138,7 @@ def _by_units(hold_out: HoldOut, units: Array, order: Array) -> Array:
 
 
 def _shares(hold_out: HoldOut) -> list[tuple[str, float]]:
-    """Return the parts and their shares of the samples; each fold is an entry of its own."""
+    """Return the parts and their shares of the samples; each fold is a separate entry."""
     test = [] if hold_out.test is None else [("test", hold_out.test)]
     if hold_out.folds is None:
         validation = [] if hold_out.validation is None else [("validation", hold_out.validation)]
@@ -158,7 +159,7 @@ def _values(hold_out: HoldOut, option: str, samples: Divisible) -> Array:
 
 
 def _numbers_or_texts(values: Array) -> Array:
-    """Return values in the order of the numbers that they are or that their texts mean; else as texts."""
+    """Convert texts to numbers if all of them are numbers; return other values unchanged."""
     if values.dtype.kind not in "US":
         return values
     try:
@@ -168,7 +169,7 @@ def _numbers_or_texts(values: Array) -> Array:
 
 
 def moments_of(values: Array, format: str | None, describe: Callable[[int], str]) -> Array:
-    """Return values that are ordered in time: numbers or dates. Raises `InputError` for others and missing ones.
+    """Convert values to times, as numbers or dates. Raises `InputError` for missing and other values.
 
     `describe` returns the origin of a value for messages.
     """
@@ -193,7 +194,7 @@ def moments_of(values: Array, format: str | None, describe: Callable[[int], str]
 
 
 def _unreadable_times(values: Array, format: str | None, first: str) -> InputError:
-    """Return the error for texts that are not times, the `first` of which comes from there."""
+    """Return the error for texts that are not times; `first` is the origin of the first one."""
     texts = list(dict.fromkeys(values.tolist()))
     likely = " or ".join(f"`{likely}`" for likely in date_formats(texts[:1]))
     hint = f"`time_format` says how dates are written: {likely or '`%d.%m.%Y`'}" if likely or not format else None
@@ -238,7 +239,7 @@ class DatasetPart(Dataset):
         return self._dataset.read(self._indices[indices])
 
     def read_raw(self, indices: Array, pillow_fields: Collection[str]) -> Mapping[str, Raw]:
-        """Return the same, possibly with Pillow images in the fields `pillow_fields`."""
+        """Read like `read`, but possibly leave Pillow images in the fields `pillow_fields`."""
         return self._dataset.read_raw(self._indices[indices], pillow_fields)
 
     def read_field(self, name: str, indices: Array) -> Samples:
@@ -251,7 +252,7 @@ class DatasetPart(Dataset):
         return values
 
     def reads_alone(self, name: str) -> bool:
-        """Return whether the divided dataset does."""
+        """Return whether the divided dataset reads this field alone."""
         return self._dataset.reads_alone(name)
 
     def describe(self, index: int) -> str:
@@ -259,7 +260,7 @@ class DatasetPart(Dataset):
         return self._dataset.describe(int(self._indices[index]))
 
     def identify(self, index: int) -> tuple[str, str | int]:
-        """Return what tells a sample from others in a list of predictions."""
+        """Return what identifies a sample in a list of predictions."""
         return self._dataset.identify(int(self._indices[index]))
 
 

@@ -291,7 +291,7 @@ def bind_inputs(
         elif problem is not None and not odd:
             problems.append(problem)
         else:
-            shape = tuple(size for size in target.shape if size is not None)  # none is None: sizes of the net are known
+            shape = tuple(size for size in target.shape if size is not None)  # none is None: sizes are known
             exact = _holds_all(np.dtype(fields[field].dtype), np.dtype(target.dtype))
             bindings.append(InputBinding(name, field, shape, target.dtype, exact, (ranges or {}).get(name)))
     if problems:
@@ -338,7 +338,7 @@ def _mismatch(
 
 
 def _shape_hint(name: str, source_type: FieldType, target: FieldType, split: SplitFields) -> str:
-    """Return what gives the samples of a field the shape of the net's input `name`."""
+    """Return a hint on how samples of a field get the shape of the net's input `name`."""
     size = target.shape[-2:]
     can_resize = "size" in type(split).model_fields and len(size) == 2 and source_type.shape[-2:] != size
     resized = f"set `size: {list(size)}` in the source, or " if can_resize else ""
@@ -388,7 +388,7 @@ def _missing_field(
 
 
 def _only_fits(fields: Mapping[str, FieldType], inputs: Mapping[str, FieldType], split: SplitFields) -> dict[str, str]:
-    """Return the unused field for each input without one, if no other field fits the input, and no other input it."""
+    """Return unused fields for inputs without a field, if field and input each fit nothing else."""
     used = {split.inputs.get(name, name) for name in inputs} | {*split.inputs.values()}
     missing = [name for name in inputs if name not in split.inputs and name not in fields]
     pairs = [

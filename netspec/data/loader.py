@@ -318,7 +318,7 @@ class Loader:
 
     @property
     def unit_scales(self) -> dict[str, float]:
-        """By input of numbers in other units than those of the data: the factor that converts all of them back."""
+        """The factor that converts an input to the unit of the data, for each input in another unit."""
         scales: dict[str, float] = {}
         label = getattr(self._split, "label", None)
         column = self.learned.source.get(str(label)) if label is not None else None
@@ -349,7 +349,7 @@ class Loader:
         return {binding.name: encodings[binding.field] for binding in self._bindings if binding.field in encodings}
 
     def identify(self, index: int) -> tuple[str, str | int]:
-        """Return what tells a sample from others in a list of predictions: `("file", "a.png")` or `("row", 13)`."""
+        """Return what identifies a sample in a list of predictions: `("file", "a.png")` or `("row", 13)`."""
         return self._pipeline.identify(index)
 
     def __iter__(self) -> Iterator[Batch]:

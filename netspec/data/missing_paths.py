@@ -83,7 +83,7 @@ def _hint(written: str, full: Path, base: Path) -> str:
     from_current = Path(written).absolute()
     if is_relative and from_current.exists():
         return f"it exists in the current folder: from the spec's folder it is `{_relative(from_current, base)}`"
-    dataset = next((name for name in KNOWN_SETS if any(_means(part, name) for part in full.parts[1:])), None)
+    dataset = next((name for name in KNOWN_SETS if any(_is_named_after(part, name) for part in full.parts[1:])), None)
     if dataset is not None:
         to = f" to {data_folder() / dataset}"
         reads = f", and `source: {dataset}` reads it" if KNOWN_SETS[dataset].splits else to
@@ -112,7 +112,7 @@ def _relative(path: Path, base: Path) -> str:
     return Path(os.path.relpath(path, base)).as_posix()
 
 
-def _means(part: str, dataset: str) -> bool:
+def _is_named_after(part: str, dataset: str) -> bool:
     """Whether the name of a folder or file belongs to a known dataset, such as `cifar-10-batches-bin` to `cifar10`."""
     return re.match(rf"{dataset.replace('_', '')}(?!\d)", folded(part)) is not None
 

@@ -259,7 +259,7 @@ class TransformPipeline:
         """Return the last steps of a field as crops to defer; none if the crops are much smaller than the images."""
         crops: list[_DeferredCrop] = []
         if self._annotations.of(name):
-            return crops  # a crop on the device would leave them behind
+            return crops  # a crop on the device would not move them
         most = MAX_CROP_RATIO * prod(size or 1 for size in self._inferred(name, steps).shape)
         for number in reversed(range(len(steps))):
             before = self._inferred(name, steps[:number])
@@ -360,7 +360,7 @@ class TransformPipeline:
         return self._dataset.column_encodings
 
     def identify(self, index: int) -> tuple[str, str | int]:
-        """Return what tells a sample from others in a list of predictions."""
+        """Return what identifies a sample in a list of predictions."""
         return self._dataset.identify(index)
 
 

@@ -16,7 +16,7 @@ MAX_LABELS = 10**7
 
 
 def survey_of(source: Source, dataset: Dataset) -> Survey:
-    """Return the fields and classes of an opened source, and the least number of classes of its integer labels."""
+    """Return the fields and classes of an opened source, and the minimum number of classes of its integer labels."""
     import numpy as np
 
     exact = {name: len(names) for name, names in dataset.classes.items()} | dict(source.known_classes())

@@ -125,5 +125,5 @@ class FileSource(Source):
     def _of_files(self, paths: Sequence[Path]) -> Self:
         source = self.model_copy(update={"split": None, "limit": None, "shuffle": False, "on_error": "error"})
         source._unlabelled = tuple(paths)
-        source._tree = None  # problems are not those of the spec
+        source._tree = None  # problems must not point to the spec
         return source

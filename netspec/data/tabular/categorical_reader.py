@@ -134,12 +134,12 @@ class CategoricalColumn(Column):
             self._vocabulary = tuple(sorted(frequent))
 
     def _remap(self) -> None:
-        """Names seen later are unknown."""
+        """Update the index of each name seen so far; names that are not in the vocabulary are unknown."""
         replaced = self._replaced
         self._final = np.array([replaced.get(index, index) for index in self._indices_of_seen()], np.int32)
 
     def _indices_of_seen(self) -> list[int]:
-        """Return the index in the vocabulary of each name seen, and at the end that of a missing one."""
+        """Return the vocabulary index of each name seen so far, and at the end the index for a missing name."""
         missing = self._fill_index if self._spec.missing == "most_frequent" else 0
         return [*(self._index.get(name, 0) for name in self._name_indices), missing]
 
@@ -184,11 +184,11 @@ class CategoricalColumn(Column):
     def encode(self, values: Array) -> Array:
         if len(self._final) <= len(self._name_indices):  # names seen after the categories were learned
             self._remap()
-        positions = self._final[values]  # the last element is that of −1
+        positions = self._final[values]  # −1 selects the last element
         if self._mode == "int":
             return positions[:, None]
         one_hot = np.zeros((len(values), self.width), np.float32)
-        one_hot[np.arange(len(values)), positions] = positions >= 0  # −1 is also an index, whose element stays 0
+        one_hot[np.arange(len(values)), positions] = positions >= 0  # −1 sets the last element, to 0
         return one_hot
 
     def encoding(self) -> CategoricalEncoding:

@@ -101,7 +101,7 @@ class Column:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The names that its values stand for, if they stand for names."""
+        """The class names that the values are indices of; None if they are not class indices."""
         return None
 
     def encode(self, values: Array) -> Array:
@@ -109,7 +109,7 @@ class Column:
         raise NotImplementedError  # abstract
 
     def encoding(self) -> ColumnEncoding | None:
-        """Return how cells become values, after learning; None if that is not expressed as plain data."""
+        """Return the encoding of cells, after learning; None if it cannot be expressed as plain data."""
         return None
 
     def absent(self, cells: Cells, rows: Array) -> tuple[Array, Array]:

@@ -52,7 +52,7 @@ class NumberFormat:
         )
 
     def plain(self, text: str) -> str:
-        """Return a number in Python's notation; an empty text if it is not in this notation."""
+        """Convert a number from this notation to Python's; return an empty text if it is in another notation."""
         if self.unit is not None:
             sign, rest = (text[0], text[1:].lstrip()) if text[:1] in ("+", "-") else ("", text)
             if rest.startswith(self.unit) == rest.endswith(self.unit):
@@ -69,13 +69,13 @@ class NumberFormat:
         return text
 
     def written(self, text: str) -> str:
-        """Return a number in Python's notation in this one."""
+        """Convert a number from Python's notation to this one."""
         return text.replace(".", self.decimal) + (self.unit or "")
 
     def hint(self, text: str, *, has_decimals: bool = False) -> SettingHint | None:
         """Return a hint if a text that is not a number here is one in a different notation.
 
-        With `has_decimals`, other numbers have the decimal separator of this one, so that the hint is at others.
+        With `has_decimals`, the column has numbers with this decimal separator, so the hint does not suggest another.
         """
         thousands, settings = r"[+-]?\d{{1,3}}({}\d{{3}})+({}\d+)?", {}
         if not has_decimals and (other := self.other_decimal(text)):
@@ -98,7 +98,7 @@ class NumberFormat:
         )
 
     def other_decimal(self, text: str) -> str | None:
-        """Return the decimal separator of a number that has the other one, as `1,5` among numbers such as `1.5`."""
+        """Return the other decimal separator if a number has it, such as `1,5` in a column of numbers like `1.5`."""
         other = "," if self.decimal == "." else "."
         return other if re.fullmatch(rf"[+-]?\d+{re.escape(other)}\d+", text, re.ASCII) else None
 

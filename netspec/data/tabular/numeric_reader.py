@@ -31,7 +31,7 @@ _EXACT = 2 ** (np.finfo(np.float32).nmant + 1)
 
 
 def _booleans(cells: Cells) -> Array:
-    """Return booleans that a file stores as texts as numbers, (N,) of float64; nan for other texts."""
+    """Convert booleans in text form to numbers, (N,) of float64; nan for other texts."""
     numbers, rows = each_distinct(cells, lambda text: BOOLEANS.get(text.lower(), np.nan))
     return np.array(numbers, np.float64)[rows]
 
@@ -134,7 +134,7 @@ class NumericColumn(Column):
 
     @property
     def _replacements(self) -> str | None:
-        """The fields with which a training replaces missing numbers."""
+        """The settings that replace missing numbers, for messages; None for labels."""
         return None if self.setting.is_label else "`missing: 0` (any number) or `missing: median` to replace it"
 
     def _expected_number(self, expected: str) -> str:
@@ -147,7 +147,7 @@ class NumericColumn(Column):
         self._holds_text = True
         text = cells.text(0)
         declaration_hint = None
-        if self.setting.learned is None:  # the training split, whose columns can be declared otherwise
+        if self.setting.learned is None:  # only in the training split can the declaration be changed
             declaration_hint = (
                 "this line looks like the names of the columns: skip one more line with `skip_lines`"
                 if _letters(text) and _letters(text) == _letters(self.name)

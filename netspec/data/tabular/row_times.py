@@ -28,7 +28,7 @@ ISO_LENGTHS = {7: "M", 10: "D", 13: "h", 16: "m", 19: "s"}
 
 @dataclass(frozen=True)
 class UsualSteps:
-    """The steps between consecutive rows in the training, except for one percent of all."""
+    """The range of steps between consecutive rows in the training, without the lowest and the highest percent."""
 
     shortest: float
     """In seconds if times are dates. 0 if more than one percent of the rows have the time of the row before."""
@@ -42,7 +42,7 @@ class UsualSteps:
 
     @property
     def days_off(self) -> str:
-        """Words about the days that do not count, for messages; empty if all do."""
+        """The days of the week without rows, as a phrase for messages; empty if there are none."""
         days_off = [day for day, has_rows in zip(WEEKDAYS, self.weekmask, strict=True) if has_rows == "0"]
         return f", not counting {' and '.join(days_off)}" if days_off else ""
 
@@ -100,7 +100,7 @@ class RowTimes:
 
     @cached_property
     def weekmask(self) -> str:
-        """The days of the week that have rows, as in `UsualSteps`; all if others do not lack them regularly."""
+        """The days of the week that have rows, as in `UsualSteps`; all days if there is no regular pattern."""
         if self.values.dtype.kind != "M" or not len(self.values):
             return EVERY_DAY
         days, rows_of_days = np.unique(self.values.astype("datetime64[D]"), return_counts=True)
@@ -146,7 +146,7 @@ class RowTimes:
         )
 
     def _step_text(self, step: float) -> str:
-        """Return a step in the largest unit of which it is a multiple."""
+        """Format a step in the largest unit that divides it."""
         if self.values.dtype.kind != "M":
             return f"{step:g}"
         return next((counted(int(step) // unit, name) for unit, name in UNITS if step % unit == 0), f"{step:g} seconds")
@@ -162,7 +162,7 @@ class RowTimes:
         return f"{predictions} after row {row + 1} ({self.text(row)}) {_is(horizon)} for {' to '.join(times)}"
 
     def _time_after(self, row: int, number: int, usual: UsualSteps | None) -> str:
-        """Return the time that is a number of rows after a row, as it would be written; empty if it is not known."""
+        """Return the time `number` rows after a row, in the notation of the file; empty if it is not known."""
         last = self.values[row]
         if usual is None:
             return ""
@@ -187,7 +187,7 @@ class RowTimes:
         return self._written((month + number * months).astype("datetime64[us]") + since, row)
 
     def _written(self, moment: Any, row: int) -> str:
-        """Return a date in the notation of that in a row."""
+        """Format a date like the date in a row."""
         if self.format is not None:
             date: datetime = moment.astype(datetime)
             return date.strftime(self.format)

@@ -219,7 +219,7 @@ class TableSource(Source):
         return self._declaration(None).fills_empty_cells(name)
 
     def fields_read(self, fields: Collection[str]) -> set[str]:
-        """Return the fields of rows that fields of samples are computed from: for `past`, that of the label."""
+        """Return the fields of rows from which fields of samples are computed: `past` comes from the label."""
         return {*fields, LABEL} if PAST in fields and self.windows is not None else set(fields)
 
     def _of_file(self, path: Path, fields: Collection[str]) -> Self:
@@ -240,7 +240,7 @@ class TableSource(Source):
         source._origin = self._origin if self._origin.in_memory else RowOrigin.FILE
         source._without_targets = without_targets
         source._division = None if self.division is None else with_time_format(self.division, self)
-        source._tree = None  # problems are not those of the spec
+        source._tree = None  # problems must not point to the spec
         return source
 
     def of_rows_in_memory(self, origin: RowOrigin = RowOrigin.TABLE, keys: RowKeys | None = None) -> Self:

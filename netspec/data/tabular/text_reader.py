@@ -125,11 +125,11 @@ class DecoderInput(Column):
         self.index = texts.index
 
     def parse(self, cells: Cells, faults: BlockFaults) -> Array:
-        texts, text_indices = self._texts.distinct_texts(cells)  # their faults are reported for the column itself
+        texts, text_indices = self._texts.distinct_texts(cells)  # the text column itself reports faults
         return np.array(texts, object)[text_indices]
 
     def drops(self, values: Array) -> Array | None:
-        return None  # the column itself does
+        return None  # the text column itself drops rows
 
     def bytes_of(self, values: Array) -> int:
         return self._texts.bytes_of(values)

@@ -125,7 +125,7 @@ class TextLines(Dataset):
         return f"{where.file}, line {where.line}"
 
     def _texts(self) -> Iterator[Any]:
-        """Each line, to be decoded by a call."""
+        """Yield for each line a function that decodes it."""
         for owner, path in enumerate(self._lines.files):
             with opened(path) as file:
                 for index in np.flatnonzero(self._lines.owners == owner).tolist():

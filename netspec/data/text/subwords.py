@@ -1,4 +1,4 @@
-"""Tokenizers of the library `tokenizers`: byte pairs trained here, and files that it wrote elsewhere."""
+"""Tokenizers of the library `tokenizers`: byte pairs trained by netspec, and its tokenizer files."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ PADDING, START, END = "\0", "\0start", "\0end"
 """Entries of the vocabulary for padding, and for the start and the end of a text."""
 
 PART = 2**15
-"""Characters of a long text that are encoded by themselves: enough of them to keep all CPUs busy."""
+"""Approximate number of characters in each separately encoded part of a long text; parts are encoded in parallel."""
 
 
 class SubwordTokenizer(Tokenizer):
-    """The tokenizer that `description`, what a `tokenizer.json` holds, describes."""
+    """The tokenizer that `description`, the content of a `tokenizer.json`, describes."""
 
     def __init__(
         self,
@@ -41,35 +41,35 @@ class SubwordTokenizer(Tokenizer):
     ) -> None:
         self._spec = spec
         self._own = _library(spec).Tokenizer.from_str(json.dumps(description))
-        self._own.no_padding()  # the spec's transforms bring sequences to one length
+        self._own.no_padding()  # transforms in the spec pad and truncate
         self._own.no_truncation()
-        self._own.encode_special_tokens = bool(special_tokens)  # as ordinary text, if a text has their names
+        self._own.encode_special_tokens = bool(special_tokens)  # names of special tokens in a text are ordinary text
         self._special = add_special_tokens
         self.size = int(self._own.get_vocab_size(with_added_tokens=True))
         numbers = {token: number for number, token in enumerate(special_tokens)}
         self.padding, self.start, self.end = numbers.get(PADDING), numbers.get(START), numbers.get(END)
 
     def encode(self, text: str) -> Array:
-        """The numbers of the pieces."""
+        """Return the tokens of a text."""
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[Array]:
-        """The numbers of each text; several are encoded at a time."""
+        """Return the tokens of each text. Texts are encoded in parallel."""
         texts = [prepared(self._spec, text) for text in texts]
         encodings = self._own.encode_batch_fast(texts, add_special_tokens=self._special)
         return [np.array(encoding.ids, np.int32) for encoding in encodings]
 
     def encode_long(self, text: str) -> Array:
-        """The numbers of the parts of a text, one after another."""
+        """Return the tokens of a long text, whose parts are encoded in parallel."""
         return np.concatenate(self.encode_all(list(_parts(text))))
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """The text of the pieces, without special ones."""
+        """Return the text of tokens, without special tokens."""
         return str(self._own.decode([int(number) for number in numbers]))
 
 
 def _parts(text: str) -> Iterator[str]:
-    """The text cut behind line ends, each part about as long as `PART`."""
+    """Yield the parts of a text, split after line ends, each at least `PART` characters long except the last."""
     start = 0
     while len(text) - start > PART:
         end = text.find("\n", start + PART) + 1 or len(text)
@@ -79,7 +79,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def learn_byte_pairs(spec: BytePairs, texts: Iterable[str]) -> Any:
-    """Byte pairs trained on the texts, as a `tokenizer.json` holds them."""
+    """Train byte pairs on texts; return the content of a `tokenizer.json`."""
     library = _library(spec)
     tokenizer = library.Tokenizer(library.models.BPE())
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -22,7 +22,7 @@ def has_text_column(path: Path) -> bool:
     """Return whether a file is a table with a column `text`."""
     try:
         return TEXT in open_by_content(path).names
-    except InputError:  # such as a text with a quotation mark that is not closed
+    except InputError:  # for example a text with an unbalanced quotation mark
         return False
 
 

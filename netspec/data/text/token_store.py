@@ -1,6 +1,6 @@
 """All tokens of a corpus as one array: in memory if it is small, else in a memory-mapped file of the cache folder.
 
-The file goes by a fingerprint of what it was made of, so a second run finds it. It appears whole or not at all.
+The file is named by a fingerprint of its sources, so later runs reuse it. It is written atomically.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from netspec.errors import InputError
 from netspec.files.cache_folder import cache_folder, make_folder
 
 IN_MEMORY = 2**26
-"""Bytes of tokens up to which no file is written."""
+"""Largest size in bytes of tokens that are kept in memory."""
 _FOLDER = "tokens"
 
 

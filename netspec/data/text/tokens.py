@@ -38,7 +38,7 @@ def word_pattern(punctuation: str) -> str:
 
 
 class UnknownText(ValueError):
-    """Text without a number: the `token` at `offset` in `text`, which is normalized."""
+    """Text is not in the vocabulary: the `token` at `offset` in the normalized `text`."""
 
     def __init__(self, kind: str, token: str, text: str, offset: int) -> None:
         super().__init__(f"the {kind} {token[:100]!r} is not in the vocabulary")
@@ -62,7 +62,7 @@ class UnknownText(ValueError):
 
 
 class Tokenizer(ABC):
-    """Converts text to numbers from 0 to `size` − 1, and back."""
+    """Converts text to tokens, numbers from 0 to `size` − 1, and back."""
 
     size: int
     """Number of tokens: the `input_dim` of an Embedding."""
@@ -79,7 +79,7 @@ class Tokenizer(ABC):
 
     @property
     def reserved(self) -> list[int]:
-        """The numbers that say nothing about a text: those of padding, unknown text, and the start and end tokens."""
+        """The special tokens: for padding, unknown text, start and end."""
         return [number for number in (self.padding, self.unknown, self.start, self.end) if number is not None]
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Tokenizer(ABC):
         return list(takewhile(lambda number: number != self.end, numbers))
 
     def mask_impossible(self, logits: Array) -> Array:
-        """Return logits (…, V), -inf for numbers that no text has: padding, start, and those from `size` on."""
+        """Return logits (…, V) with -inf for tokens that no text contains: padding, start, and those from `size` on."""
         logits = logits.copy()
         logits[..., [number for number in (self.padding, self.start) if number is not None]] = -np.inf
         logits[..., self.size :] = -np.inf
@@ -133,7 +133,7 @@ def prepared(spec: TokenizerSpec, text: str) -> str:
 
 
 class _Listed(Tokenizer):
-    """Its vocabulary is a list behind the numbers that are kept free."""
+    """Base of tokenizers whose vocabulary is a list, which follows the reserved tokens."""
 
     def __init__(self, spec: VocabularySpec, tokens: Sequence[str]) -> None:
         self._spec = spec
@@ -152,13 +152,13 @@ class _Listed(Tokenizer):
 
 
 class CharacterTokenizer(_Listed):
-    """Characters by a table of all code points up to the last one known."""
+    """Tokenizes characters with a lookup table of all code points up to the last known one."""
 
     noun = "character"
 
     def __init__(self, spec: Characters, vocabulary: str) -> None:
         super().__init__(spec, vocabulary)
-        codes = _codes(vocabulary)
+        codes = _code_points(vocabulary)
         self._table = np.full(int(codes.max(initial=0)) + 2, -1, np.int32)
         self._table[codes] = np.arange(len(codes), dtype=np.int32) + self._first
         if self.unknown is not None:
@@ -167,8 +167,8 @@ class CharacterTokenizer(_Listed):
     def encode(self, text: str) -> Array:
         """Return the tokens of the characters."""
         text = prepared(self._spec, text)
-        codes = _codes(text)
-        numbers: Array = self._table[np.minimum(codes, len(self._table) - 1)]  # the last entry is of no character
+        codes = _code_points(text)
+        numbers: Array = self._table[np.minimum(codes, len(self._table) - 1)]  # the last entry is for all others
         if self.unknown is None and numbers.size and numbers.min() < 0:
             first = int(np.argmin(numbers >= 0))
             raise UnknownText("character", text[first], text, first)
@@ -185,7 +185,7 @@ class CharacterTokenizer(_Listed):
 
 
 class WordTokenizer(_Listed):
-    """Words by a dictionary."""
+    """Tokenizes words with a dictionary."""
 
     noun = "word"
 
@@ -221,7 +221,7 @@ def learn_characters(spec: Characters, texts: Iterable[str]) -> str:
     """Return the characters of the texts that fit into `size`, sorted by code point."""
     counts = np.zeros(_CODES, np.int64)
     for text in texts:
-        codes = _codes(prepared(spec, text))
+        codes = _code_points(prepared(spec, text))
         counts[: int(codes.max(initial=0)) + 1] += np.bincount(codes)
     used = np.flatnonzero(counts)
     room = _room(spec, [chr(code) for code in used[np.argsort(counts[used], kind="stable")]], "characters")
@@ -240,7 +240,7 @@ def learn_words(spec: Words, texts: Iterable[str]) -> list[str]:
 
 
 def _room(spec: VocabularySpec, rarest_first: Sequence[str], tokens: str) -> int | None:
-    """Return the number of tokens to keep, None for all. Raises InputError for none, or too many without `unknown`."""
+    """Return how many tokens to keep; None: all. Raises `InputError` for none, or too many without `unknown`."""
     if not rarest_first:
         raise InputError(f"the training split holds no {tokens} to learn", location=spec.where(), path="tokenizer")
     if spec.size is None:
@@ -257,6 +257,6 @@ def _room(spec: VocabularySpec, rarest_first: Sequence[str], tokens: str) -> int
     return room
 
 
-def _codes(text: str) -> Array:
-    """The code points of a text. A surrogate, which no file in UTF-8 holds, is kept as it is."""
+def _code_points(text: str) -> Array:
+    """Return the code points of a text. Surrogates, which UTF-8 files cannot contain, are accepted."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)

@@ -13,7 +13,7 @@ from netspec.schema.specs.data import TRANSFORMS
 
 
 def _greyed(image: Array) -> Array:
-    """Return the image in grey, (H, W, 1), in its own type."""
+    """Convert an image to gray, (H, W, 1) of the same type."""
     from netspec.data.imaging.color import grey, like
 
     span = BYTES if image.dtype == "uint8" else (float("-inf"), float("inf"))

@@ -39,7 +39,7 @@ class LatentNoise(Transform):
         return field
 
     def infer_fields(self, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
-        """All fields and the new one, whose name must be new."""
+        """Return all fields, including the new one. Raises `InputError` if its name is taken."""
         if self.field in fields:
             raise InputError(
                 Problem(f"the samples already have a field `{self.field}`", self.where("field"), "field",

@@ -98,7 +98,7 @@ class MeanImage(Transform):
         return np.subtract(batch, self._array(), dtype=np.float32, casting="same_kind")
 
     def _array(self) -> Array:
-        """The mean as an array, made or read once."""
+        """Return the mean as an array, which is created or read once."""
         import numpy as np
 
         if self._values is None and self.mean is None:
@@ -129,7 +129,7 @@ class MeanImage(Transform):
             )
 
     def _read(self) -> Array:
-        """The array in the file."""
+        """Read the array in the file."""
         from netspec.data.imaging.mean_file import read_mean
 
         with located_at(self, "file"):

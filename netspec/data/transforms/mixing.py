@@ -50,7 +50,7 @@ class Mixing(Transform):
         return CategoryEncoding(apply_to=self.label, num_tokens=self.num_classes) if label and not label.shape else None
 
     def infer_fields(self, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
-        """The image (C, H, W), or any other fixed shape; the label () of integers, or (classes,) of floats."""
+        """Image: any fixed shape. Label: () of integers, or (classes,) of floats → (classes,) of float32."""
         assert self.apply_to is not None  # set by the pipeline
         mixed, label = fields[self.apply_to], fields.get(self.label)
         problems: list[Problem] = []
@@ -65,7 +65,7 @@ class Mixing(Transform):
                 Problem("the number of classes is missing", expected=f"`num_classes`, since `{self.label}` is {label}")
             )
         elif not is_class_index and (
-            len(label.shape) != 1 or not label.dtype.startswith("float") or self._other(label)
+            len(label.shape) != 1 or not label.dtype.startswith("float") or self._has_other_classes(label)
         ):
             classes = "" if self.num_classes is None else f" of {self.num_classes}"
             expected = f"a class number, or the probabilities{classes}"
@@ -75,7 +75,7 @@ class Mixing(Transform):
         kind = FieldType(label.shape or (self.num_classes,), "float32")
         return {**fields, self.apply_to: self.infer(mixed), self.label: kind}
 
-    def _other(self, label: FieldType) -> bool:
+    def _has_other_classes(self, label: FieldType) -> bool:
         return self.num_classes is not None and label.shape[0] != self.num_classes
 
     def check_fields(self, batch: Mapping[str, Samples]) -> None:

@@ -37,7 +37,7 @@ class Pairs(Transform):
     """Fraction of pairs of the same class."""
 
     def for_evaluation(self, fields: Mapping[str, FieldType]) -> Self | None:
-        """Itself; None for new samples, which have no classes, and of which a prediction needs no pairs."""
+        """Return the transform itself; None for new samples without labels, since predictions need no pairs."""
         return self if self.label in fields else None
 
     def infer(self, field: FieldType) -> FieldType:
@@ -45,7 +45,7 @@ class Pairs(Transform):
         return field
 
     def infer_fields(self, fields: Mapping[str, FieldType]) -> dict[str, FieldType]:
-        """All fields, the partner's value with the type of the field, and `similar` () of int32."""
+        """Return all fields, the partner's value with the type of the field, and `similar` () of int32."""
         assert self.apply_to is not None  # set by the pipeline
         problems, label = [], fields.get(self.label)
         if label is None:

@@ -18,8 +18,8 @@ from netspec.data.transforms.warping import RandomRotation, RandomShear, RandomT
 from netspec.schema.specs.data import TRANSFORMS
 
 
-class _Drawn(ColourTransform):
-    """Base of both: the transforms to choose from, Keras's, all with the same factor."""
+class _RandomChoice(ColourTransform):
+    """Base of both: Keras's transforms to choose from, all with the same factor."""
 
     accepted_channels: ClassVar[tuple[int, ...]] = (1, 3)
 
@@ -31,7 +31,7 @@ class _Drawn(ColourTransform):
     """Whether transforms that change colors are left out, since the image is a mask."""
 
     def shapes(self, factor: tuple[float, float]) -> tuple[ImageTransform, ...]:
-        """Return the transforms that move pixels or count them."""
+        """Return the transforms that move pixels, and those that remap tones."""
         options: dict[str, Any] = {"interpolation": self.interpolation}
         values: dict[str, Any] = {"value_range": self.value_range}
         either = (-factor[1], factor[1])
@@ -76,7 +76,7 @@ def _choice(draw: Draw, start: int, choices: Sequence[ImageTransform | None]) ->
 
 
 @TRANSFORMS.register
-class RandAugment(_Drawn):
+class RandAugment(_RandomChoice):
     """Apply a few transforms, drawn for each image from the eleven of Keras (Cubuk et al., "RandAugment", 2019).
 
     RandomShear, RandomTranslation, RandomRotation, RandomBrightness, RandomColorDegeneration, RandomContrast,
@@ -133,7 +133,7 @@ class RandAugment(_Drawn):
 
 
 @TRANSFORMS.register
-class AugMix(_Drawn):
+class AugMix(_RandomChoice):
     """Mix several chains of random transforms with each other and with the image (Hendrycks et al., 2019), as in Keras.
 
     y = w · x + (1 − w) · Σ mᵢ · chainᵢ(x), with m from a Dirichlet and w from a beta distribution. Strengths are those
