@@ -1,7 +1,7 @@
 """Solvers and schedules: one file per family, its YAML fields, its transforms, its samples.
 
-Modules are found by scan: a file put here, or in `schedules/`, is known to the spec language, the registry-wide tests
-and the docs.
+Modules are found by scanning: the spec language, the tests of all solvers and the docs include every file here and in
+`schedules/`.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Clock:
         self._includes_call = True
 
     def exclude_call(self) -> None:
-        """Leave the duration of the run as it was before this call, which had nothing to do."""
+        """Exclude this call, which had nothing to do, from the duration of the run."""
         self._includes_call = False
 
     @property
@@ -244,7 +244,7 @@ def format_event(event: Event) -> str:
                 f"learning rate {event['learning_rate']:.6g}{momentum}{norm}{skipped} {rate:,.0f} samples/s"
             )
         case "test":
-            weights = " (best weights)" if event.get("best_weights") else ""  # those of an earlier step
+            weights = " (best weights)" if event.get("best_weights") else ""  # of an earlier step
             return f"step {event['step']:,}{weights} {event.get('split', 'test')} {format_evaluation(event)}"
         case "checkpoint":
             return f"step {event['step']:,} checkpoint {event['path']}"

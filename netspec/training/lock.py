@@ -29,7 +29,7 @@ def locked(folder: Path) -> Iterator[None]:
     path = folder / LOCK
     handle = _by_system(path) if fcntl is not None else _by_existence(path)
     try:
-        with suppress(OSError):  # on a full disk, the holder has no name
+        with suppress(OSError):  # on a full disk, the file stays empty
             os.write(handle, f"{os.getpid()}\n".encode())
         yield
     finally:

@@ -376,7 +376,7 @@ class TrainingLoop:
     def all_metric_totals(self) -> dict[str, list[float]]:
         """Return the totals of metrics since the last log line, over all workers. Collective."""
         totals = Progress()
-        if not self.compiler.logs_metrics:  # such workers may not log after the same steps
+        if not self.compiler.logs_metrics:  # then not collective: workers may log after different steps
             return {}
         for of_worker in self.session.gather(self.progress.metric_totals):
             totals.add_totals(of_worker)
@@ -502,7 +502,7 @@ class TrainingLoop:
         failed, and that one is undone. Collective if the workers share the step.
         """
         state = next(filter(None, gather_joint(self.session, error.state)), None)
-        error = NonFiniteLoss(error.node, state, error.late)  # the other workers only saw what follows from the state
+        error = NonFiniteLoss(error.node, state, error.late)  # this state is the cause on all workers
         failed = self.stepper.calls.failed_call(error)
         if state is not None:
             pending = failed.call.pending if failed is not None else None
@@ -547,10 +547,10 @@ class TrainingLoop:
         return max([self.position, *skipped])
 
     def _is_restored(self, failed: FailedCall | None, state: str) -> bool:
-        """Return whether the states are those before a step, of which `state` was not finite."""
+        """Return whether the states are those before a step; `state` is the one that was not finite."""
         restarts = failed is not None and failed.states_before_step is not None
         is_same_step = failed is None or restarts or failed.call.step == self.progress.step
-        if self.compiler.info[state].role == "gradient":  # a step that starts again does not read it
+        if self.compiler.info[state].role == "gradient":  # a step that starts again sets it to 0
             return is_same_step
         return failed is not None and is_same_step and bool(np.isfinite(self.compiler.states[state]).all())
 
@@ -566,7 +566,7 @@ def _json_problem(state: Any) -> str | None:
 
 
 def _named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
-    """Return the callbacks by their names in checkpoints: the class, with a number from the second of a class on."""
+    """Return the callbacks by their names in checkpoints: the class name, numbered from its second callback on."""
     named: dict[str, Callback] = {}
     for callback in callbacks:
         name = type(callback).__name__.removeprefix("_")

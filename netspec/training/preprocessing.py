@@ -68,7 +68,7 @@ class PreprocessingRecord:
             resizing = [step for step in _resizing_by(split) if step not in self.transforms]
             return replace(self, transforms=(*resizing, *self.transforms))
         fed = {field: name for name, field in split.inputs.items()}
-        fields = [str(getattr(step, "apply_to", None) or "") for step in split.transforms]  # "": the source's first
+        fields = [str(getattr(step, "apply_to", None) or "") for step in split.transforms]  # "": unknown
         steps = zip(fields, split.transforms, strict=True)
         declared = (record_of(fed.get(name, name), step) for name, step in steps)
         return PreprocessingRecord((*_resizing_by(split), *declared), self.learned)

@@ -83,7 +83,7 @@ class Progress:
         self.best_value, self.best_step, self.best_evaluation = None, 0, None
 
     def resume_losses(self, session: Session) -> None:
-        """Restore unreported losses: to each worker its own, or to the root those of all; to the root all metrics."""
+        """Restore unreported losses, each worker its own or the root all of them, and all metrics on the root."""
         if not session.is_root:
             self.metric_totals = {}
         saved = self.worker_losses or [(self.loss_sum, self.loss_count)]
@@ -104,7 +104,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class PendingStep:
-    """A step of which it is not known yet whether its loss is finite."""
+    """A step whose loss may turn out not to be finite."""
 
     outcome: Outcome
     losses: int

@@ -283,7 +283,7 @@ def _recorded_failure(loop: TrainingLoop, log: Sequence[Listener]) -> Iterator[N
             with suppress(NetspecError, OSError):  # the error to report is the one that ended the run
                 listener(loop.clock.stamp(event))
         resumable = not loop.folder.discarded and loop.folder.spec.is_file()
-        # errors of several workers end with such a hint
+        # with several workers, errors have such a hint already
         if isinstance(error, RunError) and isinstance(error.__cause__, OSError) and resumable and loop.session.alone:
             raise _with_resume_note(error, loop) from error
         raise

@@ -36,7 +36,7 @@ class Signals:
         self._followers: list[Signals] = []
 
     def follower(self) -> Signals:
-        """Return signals for one of several trainings, which is asked whatever these signals ask."""
+        """Return signals for one of several trainings; requests to these signals are passed on to it."""
         follower = Signals(handles=False)
         follower.stop = self.stop
         self._followers.append(follower)
@@ -78,5 +78,5 @@ class Signals:
 def _say(line: str) -> None:
     """Write a line to the error stream from a signal handler, which must not use Python's buffers."""
     with suppress(OSError):  # the reader of a pipe has ended
-        newline = b"\n" if os.isatty(STDERR) else b""  # a terminal has ^C on its line
+        newline = b"\n" if os.isatty(STDERR) else b""  # after the ^C that a terminal shows
         os.write(STDERR, newline + line.encode() + b"\n")

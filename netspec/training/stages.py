@@ -237,7 +237,7 @@ class _StageEvents:
                 self._send({"event": "note", "stage": self.number, "message": f"stage {self.number} done: {text}"})
             return
         changed = {**event, "stage": self.number}
-        if event["event"] == "start" and not event["step"]:  # a step means a resume
+        if event["event"] == "start" and not event["step"]:  # not a resume
             self._send({**changed, "steps": event["steps"] + self.before})
             return
         for field, before in (("step", self.before), ("steps", self.before), ("elapsed", self.seconds)):

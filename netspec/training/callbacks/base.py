@@ -66,7 +66,7 @@ class Callback:
     def on_evaluation_end(self, training: TrainingLoop, evaluation: Evaluation) -> None:
         """Called after each evaluation on the validation data, or the test data if there is none.
 
-        `evaluation.others` has those of the sets in `data.evaluate`.
+        `evaluation.others` contains the evaluations of the sets in `data.evaluate`.
         """
 
     def on_checkpoint(self, training: TrainingLoop, path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @CALLBACKS.register
-class EarlyStopping(CallbackSpec, EarlyStoppingFields, Monitor):  # first what all members of the registry are
+class EarlyStopping(CallbackSpec, EarlyStoppingFields, Monitor):  # the base class of the registry comes first
     """Ends the training if `patience` evaluations in a row do not improve `monitor`. Keras's EarlyStopping.
 
     `train: {early_stopping: …}` does the same with the `monitor` and `mode` of `train`, which also choose the best

@@ -35,8 +35,8 @@ class Histograms(CallbackSpec):
     """Records a histogram of each parameter after every evaluation, which `netspec report` shows over time.
 
     Writes `histograms.jsonl` in the run directory, a line for each evaluation: the elements of each parameter in `bins`
-    equal intervals between the lowest and the highest. Of a parameter with more than 262,144 elements, that many are
-    counted, evenly spread. Weights are those that are evaluated, such as averages.
+    equal intervals between the lowest and the highest. Of a larger parameter, at most 262,144
+    evenly spaced elements are counted. The weights are those that are evaluated, such as averages.
     """
 
     type: Literal["Histograms"] = "Histograms"

@@ -45,7 +45,7 @@ class StepLog(Callback):
         self._shown = now
         progress = training.progress
         mean = training.mean_loss() if due else progress.loss_sum / max(progress.loss_count, 1)
-        metrics = training.mean_metrics() if due or training.session.size == 1 else {}  # all workers reach `due` ones
+        metrics = training.mean_metrics() if due or training.session.size == 1 else {}  # all workers log if it is `due`
         norm = training.stepper.gradient_norm()
         facts: dict[str, Any] = {"metrics": metrics} if metrics else {}
         if metrics and due and (scales := training.loader.unit_scales):

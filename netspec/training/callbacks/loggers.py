@@ -42,7 +42,7 @@ def logged_values(event: Event) -> dict[str, float]:
 
 
 class _Logger(Callback):
-    """Base of callbacks that hand the values of each event on, and then say how the training ended."""
+    """Base of callbacks that record the values of each event, and how the training ended."""
 
     reads_loss = False
 
@@ -60,7 +60,7 @@ class _Logger(Callback):
         self.close(training, "FAILED")
 
     def write(self, training: TrainingLoop, values: dict[str, float], event: Event) -> None:
-        """Hand the values of one event on."""
+        """Record the values of one event."""
         raise NotImplementedError
 
     def close(self, training: TrainingLoop, status: str) -> None:
@@ -94,7 +94,7 @@ class _CSVLogger(_Logger):
 
     def on_train_start(self, training: TrainingLoop) -> None:
         path = _csv_path(training)
-        if training.is_root and path.is_file():  # of a run that is resumed, with rows of steps that are repeated
+        if training.is_root and path.is_file():  # resumed: drop the rows of steps that are repeated
             rows = [row for row in _read_csv(path) if int(row[STEP]) <= training.step]
             self._rewrite(path, rows)
 
@@ -190,7 +190,7 @@ class _TensorBoard(_Logger):
 
 
 class _Service(_Logger):
-    """Base of callbacks that send values to a service. A failure while the training runs is a warning: it goes on."""
+    """Base of callbacks that send values to a service. If that fails, the training continues with a warning."""
 
     def __init__(self) -> None:
         self._has_failed = False

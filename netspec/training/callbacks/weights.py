@@ -49,8 +49,8 @@ class FinalTest(Callback):
 class BestWeights(Callback):
     """Writes the weights of the evaluation with the best monitored value to `best.h5`.
 
-    Notes if that was the last of several evaluations of a complete training, unless the learning rate has decayed: then
-    the last weights are usually the best, and more steps at that rate would change little.
+    Emits a note if this was the last of several evaluations of a complete training, since more steps may help; not if
+    the learning rate has decayed: then the last weights are usually the best.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Checkpoints(Callback):
 
     def on_step_end(self, training: TrainingLoop) -> None:
         requested, every = training.vote.snapshot, training.spec.train.checkpoint_every
-        if requested or (training.is_due(every) and not training.finished):  # the last one contains the evaluation
+        if requested or (training.is_due(every) and not training.finished):  # `on_train_end` saves the last step
             training.signals.snapshot = False
             self.save(training)
 
@@ -157,7 +157,7 @@ class Checkpoints(Callback):
                 training.stepper.rewind()
                 training.progress.part = PartialStep()
             self.save(training)
-            session.barrier()  # it is written before the job ends
+            session.barrier()  # no worker ends the job before the checkpoint is written
 
     def _write(self, training: TrainingLoop, gathered: GatheredStates, path: Path) -> None:
         session, compiler, progress = training.session, training.compiler, training.progress

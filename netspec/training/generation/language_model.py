@@ -262,7 +262,7 @@ class TokenWindow:
 
     def save_state(self) -> list[int]:
         """Return the tokens that have been read."""
-        return self._tokens  # which is replaced, never changed
+        return self._tokens  # not a copy: the list is never modified
 
     def restore_state(self, state: list[int]) -> None:
         """Return to the tokens that `save_state` returned."""

@@ -181,7 +181,7 @@ class Model:
                 if batch.notes.missing:
                     raise InputError(batch.notes.missing, expected="a value in each row")
                 if batch.notes.missing_key_notes:
-                    warnings.warn(batch.notes.missing_key_notes, stacklevel=4)  # of the caller of `predict`
+                    warnings.warn(batch.notes.missing_key_notes, stacklevel=4)  # at the caller of `predict`
                 yield batch.outputs
 
     def _outputs(self, batch: Mapping[str, NDArray[Any]], samples: int) -> dict[str, NDArray[Any]]:

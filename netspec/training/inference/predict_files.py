@@ -256,7 +256,7 @@ class FilePreparation:
             raise InputError([self._with_own_hint(problem, source) for problem in error.problems]) from None
 
     def _with_own_hint(self, problem: Problem, source: Source) -> Problem:
-        """Replace a hint at a setting: neither the training file nor the net is to change."""
+        """Replace a hint at a setting by one about the data or overrides: the training file must not change."""
         hint = problem.hint
         if not isinstance(hint, SettingHint):
             return problem
@@ -481,7 +481,7 @@ class TableRows:
     def matching(self, ids: Mapping[str, Sequence[str | int]]) -> MatchingRows:
         """Return the columns of the rows with these ids, after the previous ones. Skips rows in between.
 
-        Rows before the previous ones are those of a table that is predicted again.
+        A row before the previous ones means that the table is predicted again, and is read from its start.
         """
         rows = ids["row"]
         paths = ids.get("file") or [next(iter(self._cells))] * len(rows)

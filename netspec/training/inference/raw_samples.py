@@ -68,13 +68,13 @@ def _has_cells(sample: Mapping[str, Any], inputs: Mapping[str, InputSpec]) -> bo
 
 
 def _is_cell(value: object, declared: InputSpec) -> bool:
-    """Return whether a value is a text or a missing one, or a number for an input of several."""
+    """Return whether a value is a cell of a table: missing, a text, or a scalar for an input that is an array."""
     return value is None or isinstance(value, str) or (_is_scalar(value) and bool(declared.shape))
 
 
 def _is_scalar(value: object) -> bool:
     """Return whether a value is a single one, such as a number, a date or a text: neither a container nor an array."""
-    if hasattr(value, "__array_interface__"):  # of NumPy and Pillow
+    if hasattr(value, "__array_interface__"):  # NumPy and Pillow
         return getattr(value, "ndim", None) == 0
     return isinstance(value, str) or not hasattr(value, "__iter__")
 
@@ -161,7 +161,7 @@ def _without_folder(problem: Problem, folder: str) -> Problem:
 
 def _frame_rows(frame: Any) -> list[Mapping[str, Any]]:
     """Return the rows of a table of pandas, polars or Arrow; missing values are None."""
-    for method in ("to_dicts", "to_pylist"):  # of polars, of Arrow
+    for method in ("to_dicts", "to_pylist"):  # polars, Arrow
         if hasattr(frame, method):
             return list(getattr(frame, method)())
     return list(frame.astype(object).where(frame.notna(), None).to_dict("records"))
@@ -192,7 +192,7 @@ def _write_images(images: Sequence[Any], folder: Path) -> Iterator[Path]:
         try:
             image.save(path)
         except OSError as error:
-            if error.errno is not None:  # Pillow's own errors, about the mode of the image, have none
+            if error.errno is not None:  # only errors of the system have it; Pillow's are about the mode of the image
                 raise
             message = f"image {number + 1} cannot be written as PNG: {error}"
             raise InputError(message, hint='`image.convert("RGB")`') from None
@@ -227,7 +227,7 @@ def is_text_file(path: Path, split: Source) -> bool:
         return sample_kind(split) == "text"
     try:
         return index_of(column, split.other_file(path).names) is None
-    except InputError:  # the quotation marks of a text, for example, are not those of a table
+    except InputError:  # for example a text with an unbalanced quotation mark
         return True
 
 
@@ -330,7 +330,7 @@ def _cell(value: Any, format: NumberFormat) -> str:
 
 
 def _python_value(value: Any) -> Any:
-    """Return a NumPy value as Python's, and a decimal without a value as None."""
+    """Convert a NumPy scalar to a Python value, and a decimal NaN to None."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, Decimal) and value.is_nan() else value
 
@@ -342,7 +342,7 @@ def _write_parquet(path: Path, names: Sequence[str], rows: Sequence[Row], format
     for index, name in enumerate(names):
         values = [_python_value([*row][index]) for row in rows]
         if any(isinstance(value, Decimal) for value in values) and any(isinstance(value, float) for value in values):
-            values = [float(value) if isinstance(value, Decimal) else value for value in values]  # Arrow mixes neither
+            values = [float(value) if isinstance(value, Decimal) else value for value in values]  # for Arrow
         if any(isinstance(value, str) for value in values):
             values = [None if value is None else _cell(value, formats[index]) for value in values]
         columns[name] = values

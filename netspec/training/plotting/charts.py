@@ -29,7 +29,7 @@ class Curve:
     """Property that distinguishes the curves of a group: they are dashed differently."""
 
     def points(self, scale: AxisScale, across: AxisScale | None = None) -> list[tuple[float, float]]:
-        """Positions of the points that a scale can show; `across` is the scale of x."""
+        """Return the positions of the points that a scale can show; `across` is the scale of x."""
         across = across or AxisScale()
         return [
             (across.position(x), scale.position(y)) for x, y in zip(self.xs, self.ys, strict=True) if scale.shows(y)
@@ -92,7 +92,7 @@ class Chart:
 
 
 def _apart(low: float, high: float) -> tuple[float, float]:
-    """Bounds with room between them."""
+    """Return bounds that differ: equal ones are moved apart."""
     if high > low:
         return low, high
     room = abs(low) / 2 or 1.0
@@ -100,7 +100,7 @@ def _apart(low: float, high: float) -> tuple[float, float]:
 
 
 def number(value: float) -> str:
-    """A number of an axis."""
+    """Format a number of an axis."""
     if value == 0:
         return "0"
     if 1e4 > abs(value) >= 1e-3:
@@ -112,7 +112,7 @@ def number(value: float) -> str:
 
 
 def as_text(chart: Chart, width: int) -> Iterator[str]:
-    """The lines of a chart for a terminal that is `width` characters wide; one curve below the other."""
+    """Yield the lines of a chart for a terminal that is `width` characters wide, one curve below the other."""
     for curve in chart.curves:
         named = chart.title if len(chart.curves) == 1 else f"{chart.title}: {curve.name}"
         yield f"{named} ({curve.note})" if curve.note else named
@@ -139,7 +139,7 @@ def as_text(chart: Chart, width: int) -> Iterator[str]:
 def _dotted(
     points: Sequence[tuple[float, float]], columns: int, bounds: tuple[tuple[float, float], tuple[float, float]]
 ) -> list[str]:
-    """The area of a chart as lines of braille: points, joined by straight lines."""
+    """Draw points, joined by straight lines, in braille; return the lines of text."""
     (first, last), (low, high) = bounds
     wide, tall = 2 * columns - 1, 4 * ROWS - 1
     cells = [[0] * columns for _ in range(ROWS)]
@@ -156,7 +156,7 @@ def _dotted(
 
 
 def _line(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """The dots from one to another, both among them."""
+    """Yield the dots of the line from `start` to `end`, both included."""
     (x, y), (u, v) = start, end
     steps = max(abs(u - x), abs(v - y))
     for step in range(steps + 1):
@@ -165,7 +165,7 @@ def _line(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, i
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers within bounds: multiples of 1, 2 or 5 times a power of ten."""
+    """Return round numbers within bounds: multiples of 1, 2 or 5 times a power of ten."""
     least = (high - low) / max(1, most - 1)
     power = 10.0 ** floor(log10(least))
     stride = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
