@@ -24,8 +24,8 @@ def gradients(loss: Value, wrt: Sequence[Value]) -> list[Value]:
 def pullback(ys: Sequence[Value], dys: Sequence[Value | None], wrt: Sequence[Value]) -> list[Value | None]:
     """Gradients of `wrt` given the gradients `dys` of `ys`; None for a value that receives no gradient.
 
-    Visits only the nodes on a path from `wrt` to `ys`, so nothing unneeded is computed. The nodes that it adds run in
-    the phase `backward` of the layer whose node they differentiate.
+    Visits only the nodes on a path from `wrt` to `ys`, so nothing unneeded is computed. The added nodes belong to the
+    layer of the node that they differentiate, with the phase `backward`.
     """
     targets = frozenset(wrt)
     nodes = topological_order(ys, stop=targets)

@@ -94,8 +94,8 @@ def fuse_between(operands: Sequence[Value], results: Sequence[Value]) -> Fused:
 class EpilogueFused(Op):
     """A heavy op with an epilogue: its first result passes through elementwise ops before it is written.
 
-    An example is a convolution with its bias, activation and residual. Operands are those of the anchor, then the
-    further operands of the body; the body's operand 0 is the anchor's result.
+    An example is a convolution with its bias, activation and residual. Operands: those of the anchor, then those of the
+    body except its operand 0, which is the anchor's result.
     """
 
     anchor: Op
@@ -150,8 +150,8 @@ class EpilogueFused(Op):
 class PrologueFused(Op):
     """A heavy op with a prologue: elementwise ops compute one of its operands while it is read.
 
-    An example is a gradient that passes an activation first. Operands are those of `op` except the one at index
-    `operand`, then those of the body, whose last step computes the missing operand.
+    An example is the gradient of a batch normalization, whose operand dy is masked by the gradient of a ReLU. Operands:
+    those of `op` except the one at index `operand`, which the last step of the body computes; then those of the body.
     """
 
     op: Op
@@ -194,7 +194,7 @@ class PrologueFused(Op):
 
     def inplace_operands(self, result: int, inputs: Sequence[Value]) -> Sequence[Value]:
         stored, read = self._split_operands(inputs)
-        computed: Any = object()  # stands for the operand that is never stored
+        computed: Any = object()  # placeholder for the computed operand, which has no value of the graph
         allowed = self.op.inplace_operands(result, self._join_operands(stored, computed))
         overwritable = [*(value for value in stored if value in allowed), *(read if computed in allowed else ())]
         return [value for value in overwritable if inputs.count(value) == 1]
@@ -210,8 +210,7 @@ class PrologueFused(Op):
 class MultiTensor(Op):
     """One elementwise op on `count` sets of operands: a multi-tensor update of many small parameters.
 
-    Operands are those of the first set, then of the second, and so on; so are the results. No set reads what another
-    one writes.
+    Operands are ordered by set, and so are results. No set reads what another one writes.
     """
 
     op: Op
@@ -225,7 +224,7 @@ class MultiTensor(Op):
         return f"{self.count}x {self.op.name}"
 
     def sets(self, values: Sequence[T]) -> list[Sequence[T]]:
-        """Operands or results, split by set."""
+        """Split operands or results into their sets."""
         size = len(values) // self.count
         return [values[start : start + size] for start in range(0, len(values), size)]
 
@@ -256,7 +255,7 @@ class MultiTensor(Op):
 
 
 def node_scopes(node: Node) -> tuple[Scope, ...]:
-    """The layers that a node computes for, in the order of its steps."""
+    """The layers whose ops a node computes, in execution order."""
     op = node.op
     first = [op.scope] if isinstance(op, EpilogueFused) else []
     scopes = [*first, *(step.scope for step in op.body)] if isinstance(op, (Fused, EpilogueFused)) else []

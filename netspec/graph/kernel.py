@@ -80,11 +80,11 @@ class Kernel:
         return f"{self.backend}:{type(self).__name__}"
 
     def unavailable_reason(self) -> str | None:
-        """Return why it can run nothing on this machine, e.g. a CPU without certain instructions; None if it can."""
+        """Return why this kernel cannot run on this machine, e.g. missing CPU instructions; None if it can."""
         return None
 
     def samples(self) -> Sequence[Example]:
-        """Calls that it accepts, for the registry-wide tests; required only if no sample of a layer or op is one."""
+        """Examples of accepted calls, for the registry-wide tests; needed if it accepts no sample of a layer or op."""
         return ()
 
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
@@ -118,7 +118,7 @@ class Kernel:
         return ()
 
     def tuning_variants(self, node: Node, signature: LayoutSignature) -> Sequence[Kernel]:
-        """Variants of this kernel whose speed only a measurement can tell; they are used by autotuning alone."""
+        """Variants of this kernel whose speed cannot be estimated; only autotuning considers them."""
         return ()
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
@@ -130,7 +130,7 @@ class Kernel:
         )
 
     def threads(self, node: Node) -> int | None:
-        """The number of threads that must be set when it is bound and called; None if it does not matter."""
+        """Number of threads to set while this kernel is bound and called; None if any number works."""
         return None
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
@@ -173,9 +173,10 @@ def transfer_seconds(nbytes: int) -> float:
 
 
 def narrow_data_only(node: Node, preferred: LayoutSignature) -> LayoutSignature:
-    """The signature with low precision for data only: operands of the first one's shape, and narrowable results.
+    """`preferred`, with low precision only for operands shaped like the first one, and for narrowable results.
 
-    `wide_inputs` are excluded: factors and statistics have the shape of the data if rows have one element.
+    `wide_inputs` (factors and statistics) keep full precision even if they have that shape, as with rows of one
+    element.
     """
     traits, shape = inner_traits(node.op), node.inputs[0].shape
     inputs = (
@@ -190,7 +191,7 @@ def narrow_data_only(node: Node, preferred: LayoutSignature) -> LayoutSignature:
 
 
 def data_layouts(node: Node, layout: Layout) -> LayoutSignature:
-    """A layout for the data, which are the values of the first operand's shape, and plain layouts for all others."""
+    """`layout` for the data (values with the first operand's shape), plain layouts for all other values."""
     shape = node.inputs[0].shape
     inputs, outputs = (
         tuple(layout if value.shape == shape else PLAIN for value in values) for values in (node.inputs, node.outputs)
@@ -234,7 +235,7 @@ class KernelCandidates:
 
 
 class KernelProvider(Protocol):
-    """Provider of kernels and of their speed: a device."""
+    """A device, as the passes see it: its kernels and their speed."""
 
     @property
     def rates(self) -> MachineModel:
@@ -242,13 +243,13 @@ class KernelProvider(Protocol):
 
     @property
     def has_tuner(self) -> bool:
-        """Whether kernels are measured."""
+        """Whether kernels are timed for autotuning."""
 
     def candidates(self, node: Node, precision: Precision = Precision.FLOAT32) -> KernelCandidates:
         """Kernels that accept a node at a precision. Raises `NoKernelError` if there is none."""
 
     def measured_seconds(self, node: Node, options: Sequence[KernelOption]) -> Sequence[float] | None:
-        """Measured seconds of each option with its operands in place; None if nothing was measured."""
+        """Measured seconds of each option, if its operands have the layouts it needs; None if nothing was measured."""
 
 
 _kernels: dict[type[Op], list[Kernel]] = {}
@@ -311,7 +312,7 @@ def reject_reason(
 ) -> str | None:
     """Return why a kernel cannot run an op on operands of these types; None if it can.
 
-    Values may be rounded as `precision` allows. Unless `deterministic`, results may vary between calls by rounding.
+    Values may be rounded as `precision` allows. Unless `deterministic`, rounding errors may vary between calls.
     """
     if candidate.tf32 and precision != Precision.TF32:
         return "it rounds to tf32, which `precision` does not allow"
@@ -336,8 +337,8 @@ def kernel_candidates(
 ) -> KernelCandidates:  # fmt: skip
     """The kernels of these backends that accept the node. The reference kernel is included only if there is no other.
 
-    `precision` and `deterministic` as in `reject_reason`; `disabled` has reasons by label. Raises `NoKernelError` with
-    all reasons.
+    `precision` and `deterministic` as in `reject_reason`; `disabled` maps labels of kernels that must not be used to
+    the reason. Raises `NoKernelError` with all reasons.
     """
     types = [value.type for value in node.inputs]
     accepting: list[Kernel] = []

@@ -80,7 +80,7 @@ class OnnxMap:
     def decode(self, op_class: type[T], attributes: Mapping[str, Any]) -> T | None:
         """The op of `op_class` for an ONNX node with these attributes; None if a fixed attribute differs.
 
-        The class must have no attributes but those in the map.
+        All attributes of the class must be in the map.
         """
         if any(attributes.get(name) != value for name, value in self.fixed.items()):
             return None
@@ -89,7 +89,7 @@ class OnnxMap:
 
 
 def _with_attributes(cls: type[T], values: Mapping[str, Any]) -> T:
-    """An instance of a dataclass with these attributes, which dotted paths set within others."""
+    """Create an instance of a dataclass; a dotted path such as `window.size` sets an attribute of a nested one."""
     direct = {path: value for path, value in values.items() if "." not in path}
     inner: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
@@ -104,7 +104,7 @@ class Emitter(Protocol):
     """The interface that an expansion writes nodes to. Values are given by their names in the ONNX graph."""
 
     def node(self, op_type: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
-        """Add a node and return the name of its first output; the others append `:1`, `:2` and so on."""
+        """Add a node and return the name of its first output; further outputs are named NAME`:1`, NAME`:2`, …."""
         ...
 
     def constant(self, values: Any, dtype: str) -> str:
@@ -120,7 +120,7 @@ class Emitter(Protocol):
 class OnnxExpansion:
     """Several ONNX nodes: `write(emitter, value, *operand_names)` returns the names of the results.
 
-    An op for which `accepts` is false is exported as what it decomposes into.
+    An op for which `accepts` returns False is exported as its decomposition.
     """
 
     write: Callable[..., str | tuple[str, ...]]

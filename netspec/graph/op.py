@@ -104,7 +104,7 @@ class Op:
         return self.vjp_outputs(y.node.outputs, (dy,))
 
     def vjp_outputs(self, ys: Sequence[Value], dys: Sequence[Value | None]) -> Grads:
-        """Gradients of the operands of an op with several results, as `vjp`. An op with `decompose` needs neither."""
+        """As `vjp`, for an op with several results. An op with `decompose` needs neither `vjp` nor `vjp_outputs`."""
         if type(self).vjp is not Op.vjp:
             if any(dy is not None for dy in dys[1:]):
                 raise NotImplementedError(f"{self.name} has a gradient for its first result only")
@@ -142,7 +142,7 @@ class Op:
         return ()
 
     def recompute(self, inputs: Sequence[Value], results: Sequence[Value]) -> Value | None:
-        """The first result, bit-identical, by elementwise ops on `inputs` and other results; or None."""
+        """The bit-identical first result, by elementwise ops on `inputs` and the other results; None if impossible."""
         return None
 
     def is_window_max(self, x: TensorType) -> bool:
@@ -153,14 +153,14 @@ class Op:
         return False
 
     def fold_into_weights(self, facts: ValueFacts, *inputs: Any) -> Value | None:
-        """A value of the same type, equal up to rounding, with more of its computation loop-invariant; or None.
+        """A value equal up to rounding, with more of its computation loop-invariant; None if there is none.
 
         Called by the pass `weight_folding`.
         """
         return None
 
     def fold_scale(self, factor: Value, *inputs: Any) -> Sequence[Value] | None:
-        """Operands that scale the result by `factor`; None if no operand can take up the factor."""
+        """The operands with `factor` folded into one, which scales the result; None if no operand allows it."""
         return None
 
     def flops(self, *types: Any, **_: Any) -> int:
@@ -176,7 +176,7 @@ class Op:
             raise ShapeMismatch(message, expected, None if got is None else str(got), hint)
 
     def check_types(self, **operands: tuple[TensorType, TensorType]) -> None:
-        """Raise `ShapeMismatch` unless operands have the types that they must have: pairs, by name."""
+        """Raise `ShapeMismatch` unless all types match; `operands` maps names to (actual, required)."""
         for name, (actual, required) in operands.items():
             self.check(actual == required, f"`{name}` has the wrong type", expected=str(required), got=actual)
 
@@ -217,10 +217,10 @@ class NoGradient(Op):
 
 
 def as_tuple(results: Any) -> tuple[Any, ...]:
-    """The results of `infer` or `forward` as a tuple, for one result too."""
+    """The results of `infer` or `forward` as a tuple, even if there is only one."""
     return results if isinstance(results, tuple) else (results,)
 
 
 def unwrap_single(results: tuple[Any, ...]) -> Any:
-    """A tuple of results as `infer` and `forward` return it: the only result, or the tuple."""
+    """The inverse of `as_tuple`: the only element, or the tuple if it has several."""
     return results if len(results) > 1 else results[0]

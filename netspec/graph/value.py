@@ -26,7 +26,7 @@ _serial = count()
 
 @dataclass(frozen=True)
 class Scope:
-    """The layer that a node belongs to, its location in the user's spec, and the phase of the step in which it runs."""
+    """The layer that a node belongs to, the layer's location in the spec, and the phase in which the node runs."""
 
     layer: str = ""
     kind: str = ""
@@ -169,7 +169,7 @@ def require_listable(count: int, noun: str) -> None:
 def require_unrollable(count: int, noun: str) -> None:
     """Raise `ShapeMismatch` if a layer cannot unroll `count` steps into operations; `noun` names the steps.
 
-    It is raised before the first step: unrolling up to the limit takes seconds.
+    To be called before unrolling: reaching the limit step by step takes seconds.
     """
     _require_at_most(count, noun, MAX_LAYER_NODES)
 

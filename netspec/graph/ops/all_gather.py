@@ -1,4 +1,4 @@
-"""All-gather of matrix rows: factors from which each worker computes the gradients of all samples.
+"""All-gather of matrix rows: of the factors from which each worker computes the gradients of all samples.
 
 Each op computes its result for a single worker, with zeros in place of other workers' rows; the kernels of
 `netspec.distributed` communicate. Zeros do not change a product over rows, so a worker may have fewer rows than

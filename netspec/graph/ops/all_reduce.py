@@ -82,7 +82,7 @@ class AllReduce(OrderedCommunication):
         return not self.deferred
 
     def infer(self, x: TensorType, *before: TensorType) -> TensorType:
-        """x[, result of the preceding blocking op] → as x."""
+        """x[, result of the preceding blocking op] → like x."""
         self.check(x.dtype.is_float, "only floats are summed over workers", got=x)
         return x
 

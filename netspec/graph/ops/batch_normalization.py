@@ -21,7 +21,7 @@ from netspec.graph.value import Value
 
 @dataclass(frozen=True)
 class ChannelwiseOp(Op):
-    """Base of ops on each channel, a slice along `axis`; per-channel operands are vectors."""
+    """Base of ops that treat each channel, a slice along `axis`, separately; per-channel operands are vectors."""
 
     axis: int = 1
     epsilon: float = 1e-3
@@ -56,7 +56,7 @@ class ChannelwiseOp(Op):
 def _channels_second_to_onnx(
     g: Emitter, y: Value, x: str, *vectors: str, outputs: int, **attributes: float
 ) -> tuple[str, ...]:
-    """Results of ONNX's BatchNormalization, whose channels are axis 1: other axes are transposed there and back."""
+    """Add ONNX's BatchNormalization, which needs channels at axis 1: another axis is transposed there and back."""
     op = y.op
     assert isinstance(op, ChannelwiseOp)
     order = list(range(len(y.shape)))

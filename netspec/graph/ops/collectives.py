@@ -95,11 +95,11 @@ class BlockingCollective(CommunicationOp, ABC):
 
     @abstractmethod
     def pack(self, x: Array, blocks: Array) -> Iterator[tuple[Array, Array]]:
-        """Pairs of a part of the send blocks, ordered by rank, and the part of x that it gets; the rest is 0."""
+        """Yield (part of the send blocks, part of x to copy there), ordered by rank; the rest of the blocks is 0."""
 
     @abstractmethod
     def unpack(self, blocks: Array, y: Array) -> Iterator[tuple[Array, Sequence[Array]]]:
-        """Pairs of a part of the result and the parts of received blocks that it sums; the rest is 0."""
+        """Yield (part of the result, parts of received blocks whose sum it is); the rest of the result is 0."""
 
     def pack_blocks(self, xp: Xp, x: Array) -> Array:
         """The blocks to send, ordered by rank, or the one block for all."""
@@ -119,7 +119,7 @@ class BlockingCollective(CommunicationOp, ABC):
                 target += addend
 
     def has_gaps(self, blocks: Array, y: Array) -> bool:
-        """Whether parts of the result stay 0."""
+        """Whether `unpack` leaves parts of the result 0."""
         return bool(sum(target.size for target, _ in self.unpack(blocks, y)) < y.size)
 
     @property
@@ -257,14 +257,14 @@ class AllToAll(BlockingCollective):
         yield from zip(self._slices(y, back=not self.inverse), corners, strict=True)
 
     def _slices(self, x: Array, *, back: bool) -> Iterator[Array]:
-        """The parts of x that belong to each worker: rows of the own columns, or columns of the own rows."""
+        """For each worker, its columns of this worker's rows or, if `back`, its rows of this worker's columns."""
         if back:
             return (self.rows.slice_of(x, rank, 0) for rank in range(self.rows.workers))
         own_rows = _leading(x, 0, min(self.rows.own_size, self.size))
         return (self.columns.slice_of(own_rows, rank, -1) for rank in range(self.columns.workers))
 
     def _block_corners(self, blocks: Array, *, back: bool) -> Iterator[Array]:
-        """The corner of each block that holds one of these parts; blocks have the size of the largest part."""
+        """The corner of each block that holds its part (see `_slices`); blocks have the size of the largest part."""
         if back:
             return (_leading(_leading(block, 0, size), -1, self.columns.own_size)
                     for block, size in zip(blocks, self.rows.sizes, strict=True))  # fmt: skip

@@ -78,7 +78,7 @@ class Conv(Op):
 
 @dataclass(frozen=True)
 class ConvInputGrad(Op):
-    """Gradient of a convolution by its input, of type `x`."""
+    """Gradient of a convolution with respect to its input, of type `x`."""
 
     conv: Conv
     x: TensorType
@@ -108,7 +108,7 @@ class ConvInputGrad(Op):
 
 @dataclass(frozen=True)
 class ConvWeightGrad(Op):
-    """Gradient of a convolution by its kernel, of type `w`."""
+    """Gradient of a convolution with respect to its kernel, of type `w`."""
 
     conv: Conv
     w: TensorType
@@ -133,7 +133,7 @@ class ConvWeightGrad(Op):
 
 
 class ConvTranspose(ConvInputGrad):
-    """The transposed convolution, with a result of type `x`; `conv` of the result has the operand's shape."""
+    """Transposed convolution with a result of type `x`, which `conv` would map back to the operand's shape."""
 
     traits = Traits(anchor=True, is_contraction=True)
     onnx = OnnxMap(
@@ -148,7 +148,7 @@ class ConvTranspose(ConvInputGrad):
 
     @property
     def output_padding(self) -> tuple[int, ...]:
-        """Elements at the end of each axis of the result that no step of the window reaches: fewer than a stride."""
+        """Number of elements at the end of each result axis that no window reaches; less than the stride."""
         window = self.conv.window
         return tuple(
             (size + sum(pads) - (length - 1) * dilation - 1) % stride

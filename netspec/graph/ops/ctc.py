@@ -54,7 +54,7 @@ class CTCLoss(CTCBase):
     onnx = GRADIENT
 
     def infer(self, log_prob: TensorType, label: TensorType, frames: TensorType, lengths: TensorType) -> TensorType:
-        """→ (N)."""
+        """Operands as in `CTCBase` → (N)."""
         self.check_operands(log_prob, label, frames, lengths)
         return log_prob.with_shape(log_prob.shape[0])
 
@@ -104,7 +104,7 @@ class CTCLossGrad(CTCBase):
     def infer(
         self, log_prob: TensorType, label: TensorType, frames: TensorType, lengths: TensorType, dy: TensorType
     ) -> TensorType:
-        """→ (N, T, C)."""
+        """Operands as in `CTCBase`, dy: (N) → (N, T, C)."""
         self.check_operands(log_prob, label, frames, lengths)
         self.check(dy == log_prob.with_shape(log_prob.shape[0]), "the gradient must have the loss's type", got=dy)
         return log_prob
@@ -135,7 +135,7 @@ class CTCLossGrad(CTCBase):
 def _samples(
     xp: Xp, blank: int, log_prob: Array, label: Array, frames: Array, lengths: Array
 ) -> Iterator[tuple[Array, Array]]:
-    """For each sample the labels with blanks between them, (S), and their log-probabilities, (frames, S)."""
+    """Yield for each sample the log-probabilities (frames, S) of its labels and blanks, and their classes (S)."""
     for sample, labels, end, length in zip(log_prob, label, frames, lengths, strict=True):
         extended = xp.full(2 * int(length) + 1, blank)
         extended[1::2] = labels[: int(length)]
@@ -143,7 +143,7 @@ def _samples(
 
 
 def _forward(xp: Xp, emitted: Array, extended: Array) -> tuple[Array, Any]:
-    """Log-probabilities of each label at each frame, (frames, S), and of all alignments."""
+    """CTC's forward variables α as logarithms, (frames, S), and the log-probability of all alignments."""
     size = len(extended)
     may_skip = xp.zeros(size, bool)
     may_skip[3::2] = extended[3::2] != extended[1:-2:2]

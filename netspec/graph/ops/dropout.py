@@ -52,7 +52,7 @@ class Dropout(Op):
     onnx = OnnxExpansion(_to_onnx)
 
     def infer(self, x: TensorType, rng: TensorType) -> TensorType:
-        """x, random state → as x."""
+        """x, random state → like x."""
         self.uniform.infer(rng)
         fits = len(self.mask_shape) == x.rank and broadcast_shapes(self.mask_shape, x.shape) == x.shape
         self.check(
@@ -69,7 +69,7 @@ class Dropout(Op):
         return keep_where(draws, x * (1 / (1 - self.rate)), 0.0, self.rate)
 
     def simplify(self, x: Value, rng: Value) -> Value:
-        return self.decompose(x, rng)  # elementwise ops, which fuse with their neighbours
+        return self.decompose(x, rng)  # elementwise ops, which fuse with adjacent ones
 
     def deterministic_form(self, inputs: Sequence[Value]) -> Value:
         return inputs[0]

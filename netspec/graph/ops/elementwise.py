@@ -33,7 +33,7 @@ def _as_values(left: Operand, right: Operand) -> tuple[Value, Value]:
 
 
 def is_constant(x: Value, number: float) -> bool:
-    """Whether `x` is a constant that repeats `number`; -0.0 equals 0.0 here."""
+    """Whether all elements of `x` are the constant `number`; -0.0 equals 0.0 here."""
     return isinstance(x.op, Fill) and x.op.value == number
 
 
@@ -43,7 +43,7 @@ def if_shape_kept(x: Value, other: Value) -> Value | None:
 
 
 def shrink_constants(op: Op, *inputs: Value) -> Value | None:
-    """The op with repeated constants shrunk to scalars, if the result keeps its shape; None if there are none."""
+    """The op with constant tensors (`Fill`) replaced by scalars; None if there are none or the shape would change."""
     small = [scalar(x.op.value, x.dtype) if isinstance(x.op, Fill) and x.shape != () else x for x in inputs]
     if all(new is old for new, old in zip(small, inputs, strict=True)):
         return None
@@ -156,7 +156,7 @@ class Mul(Binary):
 
 
 def _fold_factor(facts: ValueFacts, y: Value, factor: Value) -> Value | None:
-    """y · factor with the factor folded into the invariant weights and bias of the product y; None if impossible."""
+    """y · factor, with `factor` folded into the weights and bias from which y is computed; None if impossible."""
     if not facts.has_one_reader(y):
         return None
     if isinstance(y.op, Add):

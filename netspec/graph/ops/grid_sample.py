@@ -51,7 +51,7 @@ def taps(
             weight = zero_outside(weight, index, 0, size - 1)
         if padding_mode == "reflection":
             index = _reflect(index, size, align_corners)
-        # A NaN position needs a valid index too: its weight is NaN as well.
+        # A NaN position also needs a valid index; its weight is NaN anyway.
         result.append(Tap(clip(index, 0, size - 1), weight))
     return result
 

@@ -1,8 +1,8 @@
 """Integer division and remainders, bit operations, and powers with two operands.
 
 `forward` of each op uses operators and functions of `xp` only, so that a code generator can trace it (`Traits`).
-Division by 0 returns 0 and is never executed, since compiled code would abort; neither is division by -1, which
-overflows for the smallest integer.
+Division by 0 returns 0. Divisors 0 and -1 never reach the machine's division, which would abort: -1 overflows for the
+smallest integer.
 """
 
 from __future__ import annotations

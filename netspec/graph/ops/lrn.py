@@ -48,7 +48,7 @@ class LRNBase(Op):
         return self.alpha / self.size
 
     def window(self, transposed: bool) -> tuple[int, int]:
-        """Number of channels before and after the center; if `transposed`, of those whose window contains it."""
+        """Numbers of channels before and after c in c's window or, if `transposed`, whose windows contain c."""
         return (self.after, self.before) if transposed else (self.before, self.after)
 
     def sums(self, xp: Xp, x: Array, transposed: bool = False) -> Array:

@@ -66,7 +66,7 @@ class MaxPool(Op):
 
 @dataclass(frozen=True)
 class MaxPoolGrad(Op):
-    """Gradient of `MaxPool` by its input of the given shape: each dy is added at the index of its maximum."""
+    """Gradient of `MaxPool` with respect to its input, of `shape`: each dy is added at the index of its maximum."""
 
     window: Window
     shape: tuple[int, ...]
@@ -169,7 +169,7 @@ class AveragePool(Op):
 
 @dataclass(frozen=True)
 class AveragePoolGrad(Op):
-    """Gradient of `AveragePool` by its input of the given shape: each dy is distributed over its window."""
+    """Gradient of `AveragePool` with respect to its input, of `shape`: each dy is spread over its window."""
 
     window: Window
     shape: tuple[int, ...]
@@ -222,7 +222,7 @@ def _indices_to_onnx(g: Emitter, y: Value, x: str) -> str:
     pads = [side[k] for k in (0, 1) for side in window.pads]
     size, strides, dilations = list(window.size), list(window.strides), list(window.dilation)
     maxima = g.node("MaxPool", x, outputs=2, kernel_shape=size, strides=strides, pads=pads, dilations=dilations)
-    # ONNX's indices are those of the full tensor: preceding channels and samples are full planes.
+    # ONNX's indices count from the start of the tensor; modulo the size of a channel, they count from its start.
     return g.node("Mod", f"{maxima}:1", g.constant(prod(y.inputs[0].shape[2:]), "int64"))
 
 

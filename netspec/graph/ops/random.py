@@ -73,7 +73,7 @@ class RandomUniform(NoGradient):
 
 @dataclass(frozen=True)
 class GlobalSampleIndex(NoGradient):
-    """The random state of a worker's batch, which starts at sample `before` → the state of the global batch."""
+    """Random state for a worker's batch, whose first sample is number `before` → random state for the global batch."""
 
     before: int
     onnx = NoOnnxForm("communication between workers has no ONNX operator")

@@ -1,7 +1,7 @@
 """A recurrent cell applied along a sequence, and its gradient. The cell is any elementwise function, passed as data.
 
 The op contains only what depends on the previous step. The product of the inputs and the gradients of all weights are
-matrix products over all steps at once, in nodes of their own.
+matrix products over all steps at once, in separate nodes.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Recurrence(Op):
         return cell_gradient(self.full_cell(dtype), self.gates, self.products, self.product_state, self.masked, dtype)
 
     def saving_cell(self, dtype: DType) -> Fused:
-        """The cell with the further results that its gradient reads."""
+        """The cell, which also returns the intermediate values that its gradient reads."""
         cell = self.full_cell(dtype)
         return replace(cell, results=(*cell.results, *self.gradient(dtype).saved))
 
@@ -183,7 +183,7 @@ class Recurrence(Op):
         """z: (N, T, gates · H), u: (H, products · H), … → several (N, T, H), and the final states (N, H).
 
         The further operands are an optional bias (products · H), initial states (N, H) and a mask (N, T). The sequences
-        are the output, each state before each step, and what the gradient needs in addition.
+        are the output, each state before each step, and the other values that the gradient reads.
         """
         self.check(z.rank == 3, "the operand must be a sequence", expected="(batch, steps, features)", got=z)
         units = u.shape[0]
@@ -296,9 +296,9 @@ class Recurrence(Op):
 
 @dataclass(frozen=True)
 class RecurrenceGrad(Op):
-    """Gradients of a recurrence by z, by r if different, and by the initial states: backpropagation through time.
+    """Backpropagation through time: gradients with respect to z, r (if not equal to z's) and the initial states.
 
-    `final_states` are the states whose final values have a gradient too.
+    `final_states` are the indices of the states whose final values receive a gradient.
     """
 
     recurrence: Recurrence
@@ -375,7 +375,7 @@ class RecurrenceGrad(Op):
         )
 
     def result_spans(self, derivative: CellGradient) -> list[tuple[int, int]]:
-        """Spans of the results of the gradient's body that make up the sequences that this op returns."""
+        """For each returned sequence, the span of results of the gradient's body that it concatenates."""
         gates, products = self.recurrence.gates, self.recurrence.products
         return [(0, gates)] if derivative.shared else [(0, gates), (gates, gates + products)]
 

@@ -13,7 +13,7 @@ from netspec.graph.value import Value
 
 
 def factor_along_axis(factor: Value, rank: int, axis: int, operand_axis: int, operand_rank: int) -> Value | None:
-    """A factor along one axis of a result of rank `rank`, moved to an axis of an operand of rank `operand_rank`.
+    """Reshape a factor that varies along `axis` of a result, to vary along `operand_axis` of an operand.
 
     None if the factor varies along other axes too.
     """
@@ -156,7 +156,7 @@ class ReduceProd(Reduction):
         return reshape_to(y, self.infer(x.type).shape)
 
     def simplify(self, x: Value) -> Value | None:
-        return self.decompose(x)  # a few products of halves, which fuse with their neighbours
+        return self.decompose(x)  # a few products of halves, which fuse with adjacent ones
 
 
 def _pairwise_product(x: Value, axis: int) -> Value:
@@ -221,7 +221,7 @@ class ArgMin(ArgExtremum):
 
 
 def _broadcast_to_onnx(g: Emitter, y: Value, x: str) -> str:
-    # Size 1 keeps an axis that has its size already, such as the batch, which may be symbolic.
+    # Expand leaves an axis unchanged if its target size is 1; so the size of a symbolic batch is not needed.
     old_shape = (1,) * (len(y.shape) - len(y.inputs[0].shape)) + y.inputs[0].shape
     return g.node(
         "Expand", x, g.constant([1 if a == b else b for a, b in zip(old_shape, y.shape, strict=True)], "int64")
@@ -251,7 +251,7 @@ class Broadcast(Op):
 
 
 class BroadcastLike(Op):
-    """x broadcast to the shape of a second operand; in ONNX its batch may be symbolic."""
+    """x broadcast to the shape of a second operand, whose batch may be symbolic in ONNX."""
 
     onnx = OnnxExpansion(lambda g, y, x, like: g.node("Expand", x, g.node("Shape", like)))
 

@@ -26,7 +26,7 @@ REACH = {"nearest": 1, "linear": 1, "cubic": 2}
 
 @dataclass(frozen=True)
 class Sampling:
-    """Interpolation of the elements of a result; the names and defaults are ONNX's."""
+    """How elements of the result are interpolated; names and defaults are those of ONNX."""
 
     mode: Mode = "nearest"
     transformation: Transformation = "half_pixel"
@@ -151,7 +151,7 @@ def _to_onnx(g: Emitter, y: Value, x: str) -> str:
 
 
 def _scale(along: AxisResize, size: int) -> float:
-    """A scale in float32 from which ONNX computes the size of the result, which it rounds down."""
+    """A float32 scale for which ONNX's rule ⌊size · scale⌋ gives the size of the result."""
     import numpy as np
 
     scale = np.float32(along.scale_for(size))
@@ -223,7 +223,7 @@ class Resize(Op):
 
 @dataclass(frozen=True)
 class ResizeGrad(Op):
-    """Gradient of a `Resize` by its input, of type `x`."""
+    """Gradient of a `Resize` with respect to its input, of type `x`."""
 
     resize: Resize
     x: TensorType

@@ -123,25 +123,25 @@ class RecurrentOp(Op, ABC):
         return [self.activation]
 
     def recurrence(self, dtype: DType) -> Recurrence:
-        """The op without the product of the inputs. The dropout factor is one more part of its operand z."""
+        """The op after the product z = x · kernel. With dropout, z also contains the dropout factor."""
         product_state, gates = self.states if self.has_dropout else 0, self.gates + self.has_dropout
         return Recurrence(
             _body(self, dtype), gates, self.gates, self.reverse, product_state, self.has_initial_state, self.has_mask
         )
 
     def biases(self, bias: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The biases of the product of the inputs, and of the recurrent product; each list may be empty."""
+        """The biases of x · kernel and of the recurrent product; each list may be empty."""
         return list(bias), []
 
     def decompose(self, *operands: Value) -> tuple[Value, ...]:
         return self.expand(Op.__call__, *operands)
 
     def simplify(self, *operands: Value) -> tuple[Value, ...]:
-        # Simplified at once: the gradient decomposes this op too, and equal nodes become one.
+        # Simplified at once: the gradient decomposes this op too, and its simplified nodes are merged with these.
         return self.expand(call_simplified, *operands)
 
     def expand(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *optional: Value) -> tuple[Value, ...]:
-        """The results by simpler ops; `apply` calls those of the product of the inputs."""
+        """The results by simpler ops; `apply` calls the ops that compute x · kernel + bias."""
         bias, dropout, initial, mask = self.split_operands(optional)
         input_bias, recurrent_bias = self.biases(bias)
         z = apply(MatMul(), x, kernel)
@@ -175,7 +175,7 @@ class RecurrentOp(Op, ABC):
 
 @cache
 def _body(cell: RecurrentOp, dtype: DType) -> Fused:
-    """The cell's equations as one elementwise op; with dropout, the state times its factor is one more state."""
+    """The cell's equations as one elementwise op; with dropout, h times the dropout factor is a further state."""
     element_type = TensorType((1,), dtype)
 
     def operands(count: int) -> list[Value]:
@@ -231,7 +231,7 @@ def _writer(op_type: str, order: Sequence[int]) -> OnnxExpansion:
         assert isinstance(op, RecurrentOp)
         bias, _, initial, _ = op.split_operands(optional)
         weights = [_weights_to_onnx(g, op, name, units, order) for name in (kernel, recurrent)]
-        for bias_name in bias:  # one for the inputs' product, one for the recurrent product
+        for bias_name in bias:  # B has the bias of x · kernel, then that of the recurrent product
             if y.inputs[3].shape == (gates * units,):
                 by_gate = g.node("Reshape", bias_name, g.constant([gates, units], "int64"))
                 sorted_ = g.node("Gather", by_gate, g.constant(list(order), "int64"), axis=0)
@@ -319,7 +319,7 @@ class GRU(GatedRecurrentOp):
 
     @staticmethod
     def interpolate(update: Any, h: Any, candidate: Any) -> Any:
-        """u · h + (1 - u) · g, in a form whose gradient needs no other value."""
+        """u · h + (1 - u) · g, in a form whose gradient reads only u, h and g."""
         return update * h + candidate - update * candidate
 
     def expand(self, apply: Apply, x: Value, kernel: Value, recurrent: Value, *optional: Value) -> tuple[Value, ...]:

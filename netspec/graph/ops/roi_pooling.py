@@ -38,7 +38,7 @@ MAX_NEARBY_SAMPLES = 6
 
 
 def region_sides(rois: Value, spatial_scale: float, aligned: bool) -> list[tuple[Value, Value]]:
-    """Begin and length (N, R) of regions (N, R, 4) along the rows, and along the columns, in elements."""
+    """(begin, length) of regions (N, R, 4) along height and along width, in elements: (N, R) each."""
     rois = rois * spatial_scale
     rois = rois - 0.5 if aligned else rois
     by_axis = []
@@ -55,7 +55,7 @@ def near_image(positions: Value, size: int) -> Value:
 
 @dataclass(frozen=True)
 class AxisWeights:
-    """Weights of the elements of an axis in each cell, with as many sampling positions per cell as it has elements.
+    """Weights of the elements of an axis in each cell, whose number of sampling positions depends on its length.
 
     A cell of length s has ⌈s⌉ evenly spaced sampling positions. Only those that may be less than 1 away from an element
     are computed, so the number of positions does not matter.
@@ -256,7 +256,7 @@ class RoiAlignMaxIndices(RoiAlignMaxBase, NoGradient):
 
 
 def _to_onnx(g: Emitter, y: Value, x: str, rois: str, images: str) -> str:
-    """ONNX's RoiAlign has one axis of images: those of a sample become consecutive images."""
+    """Add ONNX's RoiAlign, which has one axis of images: the images of all samples are numbered consecutively."""
     op, (image, _, image_indices) = y.op, y.inputs
     assert isinstance(op, RoiAlignMax)
     images_per_sample, *sizes = image.shape[1:]
@@ -304,7 +304,7 @@ class RoiAlignMax(RoiAlignMaxBase):
         return pullback((self._gather_maxima(*y.inputs),), (dy,), y.inputs)
 
     def _gather_maxima(self, x: Value, rois: Value, images: Value) -> Value:
-        """The result from the indices of the maxima: the elements times their weights."""
+        """Compute the result again from the indices of the maxima: the elements times their weights."""
         (count, images_per_sample, channels, *size), regions = x.shape, images.shape[1]
         shape = (count, regions, channels, self.height, self.width)
         index, *shares = RoiAlignMaxIndices(self.height, self.width, self.spatial_scale, self.aligned).call_multi(
@@ -352,7 +352,7 @@ LOWEST = -3e38
 
 
 def _weighted_maximum(x: Value, axis: AxisWeights, shape: tuple[int, ...], size: int) -> Value:
-    """The largest weighted element of each cell along an axis: (N, R, others, 1, size) → (N, R, others, cells).
+    """Largest weighted element of each cell along an axis: x (N, R, others, 1, size) → (N, R, others, cells).
 
     A position exactly on an element, or beyond the border, has a second neighbor of weight 0.
     """
@@ -445,8 +445,8 @@ class MaxRoiPool(RoiCells):
         return swap_images(reshape_to(dx, (count, channels, images_per_sample, *image))), None, None
 
     def decompose(self, x: Value, rois: Value, images: Value) -> Value:
-        # A sparse table: the maximum of a range is the maximum of two ranges whose length is a power of 2. A table
-        # holds those of each length at each position, here for rows and for columns.
+        # A sparse table: the maximum of any range is the larger of the maxima of two overlapping ranges whose length is
+        # a power of 2. Each table holds the maxima of all ranges of one height and width.
         import numpy as np
 
         (count, images_per_sample, channels, *image), regions = x.shape, images.shape[1]
@@ -487,7 +487,7 @@ class MaxRoiPool(RoiCells):
 
 @dataclass(frozen=True)
 class _AxisRanges:
-    """The ranges of pixels that cover each cell along an axis: (N, R, cells, 1) or (N, R, 1, cells)."""
+    """Two ranges of 2ᵏ pixels that together cover each cell along an axis: (N, R, cells, 1) or (N, R, 1, cells)."""
 
     has_pixels: Value
     """Whether the cell contains pixels."""
@@ -498,7 +498,7 @@ class _AxisRanges:
 
     @classmethod
     def of(cls, begin: Value, end: Value, cells: tuple[int, int], size: int) -> _AxisRanges:
-        """Compute the ranges of regions from `begin` to `end`, integers (N, R), divided as by `_cells`."""
+        """Compute the ranges for regions from `begin` to `end`, integers (N, R), divided into cells as in `_cells`."""
         import numpy as np
 
         shape = (*begin.shape, 1, 1)

@@ -99,7 +99,7 @@ class WithDependencies(NoGradient):
     onnx = NO_ONNX
 
     def infer(self, x: TensorType, *before: TensorType) -> TensorType:
-        """x[, dependencies …] → as x."""
+        """x[, dependencies …] → like x."""
         return x
 
     def forward(self, xp: Xp, x: Array, *before: Array) -> Array:

@@ -279,7 +279,7 @@ class Split(Op):
 def _pad_to_onnx(g: Emitter, y: Value, x: str) -> str:
     op, rank = y.op, len(y.shape)
     assert isinstance(op, PadAxis)
-    widths = [0] * (2 * rank)  # before each axis, then after each
+    widths = [0] * (2 * rank)  # ONNX's order: before each axis, then after each
     widths[op.axis], widths[rank + op.axis] = op.before, op.after
     value = () if op.value == 0 else (g.constant(op.value, str(y.dtype)),)
     return g.node("Pad", x, g.constant(widths, "int64"), *value)
@@ -315,7 +315,7 @@ class PadAxis(Op):
 def _flip_to_onnx(g: Emitter, y: Value, x: str) -> str:
     op = y.op
     assert isinstance(op, Flip)
-    # From the last element in steps of -1 to before the first: ONNX clamps the end.
+    # Start at the last element, step -1, and end before the first: ONNX clamps the end.
     return g.node("Slice", x, *(g.constant([n], "int64") for n in (-1, -(2**31), op.axis, -1)))
 
 

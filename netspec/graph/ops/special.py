@@ -45,7 +45,7 @@ class Erf(Unary):
 
 
 def _erf(xp: Xp, x: Array) -> tuple[Array, Array]:
-    """erf x, and the factor e^(-x²) that it contains."""
+    """erf x, and the factor e^(-x²), which is computed on the way."""
     y = xp.minimum(xp.abs(x), ERF_SATURATION)
     square = y * y
     tail = xp.exp(-square)

@@ -89,7 +89,7 @@ class Window:
         return xp.lib.stride_tricks.as_strided(x, (*x.shape[:2], *self.size, *out), (*x.strides[:2], *inner, *outer))
 
     def offsets(self, out: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-        """Each index within the window, with the slices of the padded input that the window's element visits."""
+        """Yield each index within the window, and the slices of the padded input that this element reads."""
         for index in product(*map(range, self.size)):
             slices = []
             for axis_index, stride, dilation, count in zip(index, self.strides, self.dilation, out, strict=True):
@@ -109,7 +109,7 @@ class Window:
 
 
 def _too_small_hint(spatial: tuple[int, ...]) -> str:
-    if len(spatial) == 2 and spatial[-1] <= 4 < spatial[0]:  # 28 x 1 or 32 x 3 is hardly an image
+    if len(spatial) == 2 and spatial[-1] <= 4 < spatial[0]:  # 28 x 1 or 32 x 3: probably channels-last
         return "data is channels-first: the shape of an input is [channels, height, width]"
     return "use a smaller window, `padding: same`, or fewer poolings before this layer"
 
