@@ -1,9 +1,9 @@
 """Arena allocation: assigns offsets to storages of known size and lifetime.
 
 Offsets are assigned greedily, the largest storage first ("greedy by size", Pisarchyk and Lee 2020, arXiv:2001.03288),
-each at the lowest offset that is free. The result is mostly optimal: as large as what is alive at the same time.
-Otherwise other orders are tried: by size times lifetime, by lifetime, and orders that begin with the storages that
-exceeded the lower bound.
+each at the lowest offset that is free. The result is usually optimal: no larger than the peak of live bytes. Otherwise
+other orders are tried: by size times lifetime, by lifetime, and orders that begin with the storages that exceeded this
+lower bound.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from netspec.graph.execution_plan import Storage
 
 GOOD = 1.002
-"""No better result is searched for below this factor of the lower bound."""
+"""The search ends when the arena is at most this factor larger than the lower bound."""
 ROUNDS = 24
 """Largest number of orders that are tried; fewer for many storages."""
 WORK = 4_000_000
@@ -71,7 +71,7 @@ def peak_live_bytes(storages: Sequence[Storage]) -> int:
 
 
 def _first_fit(order: Sequence[Storage]) -> tuple[dict[int, int], int]:
-    """The lowest free offset of each storage in turn, by its id, and the end of the last one."""
+    """Place the storages in this order, each at its lowest free offset; return offsets by id, and the total size."""
     total = 0
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first and last use, sorted by offset like `offsets`
     offsets: list[int] = []

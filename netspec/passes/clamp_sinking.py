@@ -1,7 +1,8 @@
-"""Clamp sinking: a clamp such as ReLU moves behind the max pooling that alone reads its result.
+"""Clamp sinking: a clamp such as ReLU moves behind a max pooling that is the only reader of its result.
 
-max over relu(x) equals relu of max over x, and there are fewer maxima than elements: forward and backward do less, and
-the result before pooling need not be kept. The pass runs before gradients are built, so that they benefit too.
+max over relu(x) equals relu of max over x, and there are fewer maxima than elements: forward and backward compute less,
+and the clamp's result before pooling need not be kept. The pass runs before gradients are built, so that they benefit
+too.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from netspec.passes.base import Pass
 class SinkClamps(Pass):
     """Move clamps behind window maxima.
 
-    If all elements of a window are at the bound, another one may be selected; its gradient is 0 as well.
+    If no element of a window is within the bound, a different one may be selected; either way its gradient is 0.
     """
 
-    name: ClassVar[str] = "sink"
+    name: ClassVar[str] = "clamp_sinking"
 
     def run(self, graph: Graph) -> Graph:
         """The graph in which no window maximum reads a clamp that has no other reader."""

@@ -1,6 +1,6 @@
 """Communication order: all workers run collectives in one order, that of construction.
 
-This is the first pass: simplification creates new nodes, and different ones on workers with other batch sizes.
+It must be the first pass: simplification creates new nodes, which differ between workers whose batch sizes differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class OrderCommunication(Pass):
     The other collectives get a position, in the order in which their operands were built.
     """
 
-    name: ClassVar[str] = "in_sequence"
+    name: ClassVar[str] = "communication_order"
     exact: ClassVar[bool] = True
 
     def run(self, graph: Graph) -> Graph:
@@ -49,9 +49,6 @@ class OrderCommunication(Pass):
 
 
 def _construction_order(node: Node) -> tuple[bool, int]:
-    """Sort key: when the operands were built.
-
-    For a `BucketAllGather`, whose operands differ by worker, the node itself.
-    """
+    """Sort key: the last operand's serial or, for a `BucketAllGather`, whose operands differ by worker, its own."""
     is_all_gather = isinstance(node.op, BucketAllGather)
     return is_all_gather, node.serial if is_all_gather else max(value.node.serial for value in node.inputs)

@@ -19,7 +19,7 @@ MAX_BYTES = 1 << 20
 class FoldConstants(Pass):
     """Replace pure nodes by their value if all operands are constants."""
 
-    name: ClassVar[str] = "fold"
+    name: ClassVar[str] = "constant_folding"
 
     def run(self, graph: Graph) -> Graph:
         """The graph with constants folded."""

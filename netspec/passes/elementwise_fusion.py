@@ -21,7 +21,7 @@ FusedGroup = tuple["_Group", Fused, list[Value], list[Value]]
 """A group, its op, the op's operands, and the results that other nodes read."""
 
 MAX_STEPS = 64
-"""Longer bodies gain nothing, and take long to compile."""
+"""Longer bodies are not faster, and take long to compile."""
 MAX_OPERANDS = 16
 
 
@@ -38,8 +38,8 @@ class _Group:
 class FuseElementwise(Pass):
     """Fuse groups of elementwise nodes into `Fused` nodes."""
 
-    name: ClassVar[str] = "fuse"
-    requires: ClassVar[frozenset[str]] = frozenset({"fold", "cse"})
+    name: ClassVar[str] = "elementwise_fusion"
+    requires: ClassVar[frozenset[str]] = frozenset({"constant_folding", "cse"})
 
     def __init__(self, accepts: AcceptsOp) -> None:
         self.accepts = accepts
@@ -59,7 +59,7 @@ class FuseElementwise(Pass):
 
 
 def _is_scalar_constant(node: Node) -> bool:
-    """Whether the node is a scalar constant, which becomes part of the body instead of an operand."""
+    """Whether the node is a scalar constant, which becomes a step of the body instead of an operand."""
     return isinstance(node.op, Fill) and node.types[0].shape == ()
 
 
@@ -97,7 +97,7 @@ def _fusion_groups(nodes: Sequence[Node], graph: Graph) -> list[_Group]:
 def _update_ancestors(
     group: _Group, ancestors: dict[Node, int], group_of: Mapping[Node, _Group], read: Mapping[Value, Sequence[Node]]
 ) -> None:
-    """Add a group's ancestors to its members, and to each node that depends on one: a group is computed at once."""
+    """Propagate a group's ancestors to all members and their dependents, since a group is computed as one node."""
     added = 0
     for member in group.members:
         added |= ancestors[member]
@@ -105,7 +105,7 @@ def _update_ancestors(
     while waiting:
         node = waiting.pop()
         if node not in ancestors or ancestors[node] | added == ancestors[node]:
-            continue  # a later node, or one whose dependents have these ancestors too
+            continue  # not visited yet, or already has these ancestors, as have its dependents
         ancestors[node] |= added
         waiting += [reader for value in node.outputs for reader in read.get(value, ())]
         waiting += group_of[node].members if node in group_of else ()
@@ -190,7 +190,7 @@ def _fused_op(
     body: list[FusedStep] = []
     for node in members:
         for value in node.inputs:
-            if value not in index:  # a literal; members come after the members they read
+            if value not in index:  # a scalar constant: all other operands precede their readers
                 index[value] = len(operands) + len(body)
                 body.append(FusedStep(value.op, ()))
         index[node.outputs[0]] = len(operands) + len(body)

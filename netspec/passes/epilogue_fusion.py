@@ -19,8 +19,8 @@ from netspec.passes.base import Pass
 class FuseEpilogues(Pass):
     """Move elementwise ops into the anchors that they follow."""
 
-    name: ClassVar[str] = "epilogue"
-    requires: ClassVar[frozenset[str]] = frozenset({"fold", "cse"})
+    name: ClassVar[str] = "epilogue_fusion"
+    requires: ClassVar[frozenset[str]] = frozenset({"constant_folding", "cse"})
 
     def __init__(self, accepts: AcceptsOp) -> None:
         self.accepts = accepts
@@ -54,7 +54,7 @@ class FuseEpilogues(Pass):
         return graph.remap(new)
 
     def _chains(self, graph: Graph) -> dict[Node, list[Node]]:
-        """The nodes of each chain, from the anchor to the end of its epilogue, by the last node."""
+        """Chains of nodes from an anchor to the end of its epilogue, by their last node."""
         nodes = graph.nodes()
         read, results = users(nodes), set(graph.roots())
         guarded = set(topological_order([graph.guard])) if graph.guard is not None else set()

@@ -13,7 +13,7 @@ from netspec.graph.value import Node
 
 
 class InvariantAnalysis:
-    """Determines which nodes of a graph, and of graphs that passes derive from it, are loop-invariant."""
+    """Determines which nodes are loop-invariant, in a graph and in graphs that passes derive from it."""
 
     def __init__(self, graph: Graph) -> None:
         self._written = graph.updates.keys()

@@ -1,7 +1,7 @@
 """Layout assignment and kernel choice, by estimated cost over the whole graph.
 
-Kernels offer ways to run a node: the layouts that they read and write, and an estimated time. A value that is stored
-otherwise than its reader needs is copied, once for all readers that need the same layout; the copy costs the time to
+Kernels offer ways to run a node: the layouts that they read and write, and an estimated time. A value whose layout is
+not the one that a reader needs is copied, once for all readers that need the same layout; the copy costs the time to
 move its bytes, or nothing for an invariant value. Each node in turn takes the offer that is cheapest together with its
 copies, or the kernel of the highest rank if none is clearly cheaper. A requirement of only some kernels (an order of
 axes, or a kernel's own layout) may gain at one node and lose elsewhere, for example at graph borders. For each such
@@ -9,7 +9,7 @@ requirement the whole graph is assigned again without it, and the cheaper assign
 
 Elementwise ops accept any order, and so take that of an operand. Only the kernel that asked for an opaque layout sees
 it; to all others the value is plain. Inputs, states and results are never opaque. A value that may be stored in fewer
-bits is, if the kernel that computes it or a contraction that reads it accepts that.
+bits is stored so if the kernel that computes it, or a contraction that reads it, supports that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from netspec.passes.invariant import invariant_nodes
 from netspec.passes.mixed_precision import contracted_operand_count
 
 MARGIN = 0.95
-"""An offer replaces the usual kernel's only if its cost is below this share of that offer's cost."""
+"""The first offer (of the highest-ranked kernel) is replaced only by one that costs less than this fraction of it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class LayoutAssignment:
     seconds: float
     """Estimated duration of a run, including copies; only meaningful in comparisons."""
     avoidable: frozenset[str]
-    """Requirements that were met but could be refused: orders of axes, and kernels' own layouts."""
+    """Requirements (axis orders, kernels' own layouts) that this assignment meets, and that could be refused."""
 
 
 def assign_layouts(
@@ -61,12 +61,12 @@ def assign_layouts(
     precision: Precision = Precision.FLOAT32,
 ) -> LayoutAssignment:
     """The cheapest of the assignments that were tried, with kernels that may round to `precision`."""
-    chooser = _KernelOffers(graph, kernels, narrow, precision)
+    kernel_offers = _KernelOffers(graph, kernels, narrow, precision)
     with use_machine_model(kernels.rates):
-        first = best = _Assignment(chooser).run()
+        first = best = _Assignment(kernel_offers).run()
         refused: frozenset[str] = frozenset()
         for requirement in sorted(first.avoidable):
-            candidate = _Assignment(chooser, refused | {requirement}).run()
+            candidate = _Assignment(kernel_offers, refused | {requirement}).run()
             if candidate.seconds < best.seconds:
                 best, refused = candidate, refused | {requirement}
     return best
@@ -97,7 +97,7 @@ class _KernelOffers:
         return self._candidates[node]
 
     def offers(self, node: Node, operand_layouts: Sequence[Layout]) -> list[KernelOption]:
-        """Ways to run a node whose operands have the layouts `operand_layouts`, the usual one first."""
+        """Ways to run a node whose operands have these layouts; those of the highest-ranked kernel come first."""
         key = node, tuple(operand_layouts)
         if key not in self._offers:
             self._offers[key] = self._query_offers(node, operand_layouts)
@@ -133,7 +133,7 @@ class _KernelOffers:
                 yield replace(offer, kernel=kernel)
 
     def reader_layouts(self, value: Value, layout: Layout) -> set[Layout]:
-        """Layouts to which readers copy a value in `layout` if all other values are plain."""
+        """Layouts to which readers would copy a value stored in `layout`, if all other values were plain."""
         layouts = set()
         for node in self.read.get(value, ()):
             if node.op.traits.elementwise:
@@ -166,7 +166,7 @@ class _KernelOffers:
             yield from kernel.alternatives(node, operand_layouts)
 
     def _stored(self, node: Node, operand_layouts: Sequence[Layout], wide: LayoutSignature) -> LayoutSignature:
-        """The layouts with stored types: fewer bits for results and for operands of contractions."""
+        """`wide` with the element types to store: fewer bits for narrowed results and for operands of contractions."""
         if self.narrow is None or isinstance(node.op, Reorder):
             return wide
         narrow, rounded = self.narrow, contracted_operand_count(node)
@@ -200,20 +200,20 @@ class _CostedOffer:
 class _Assignment:
     """One assignment under construction: nodes are decided in execution order."""
 
-    def __init__(self, chooser: _KernelOffers, refused: frozenset[str] = frozenset()) -> None:
+    def __init__(self, kernel_offers: _KernelOffers, refused: frozenset[str] = frozenset()) -> None:
         """Skip offers with a requirement in `refused` if there are others."""
-        self._chooser, self._refused = chooser, refused
+        self._kernel_offers, self._refused = kernel_offers, refused
         self._new: dict[Value, Value] = {}
         self._layouts: dict[Value, Layout] = {}
         self._choices: dict[Node, KernelChoice] = {}
         self._copies: dict[tuple[Value, Layout], Value] = {}
-        self._invariant = set(chooser.invariant)
+        self._invariant = set(kernel_offers.invariant)
         self._seconds = 0.0
         self._avoidable: set[str] = set()
 
     def run(self) -> LayoutAssignment:
         """Decide all nodes and return the assignment."""
-        graph, new = self._chooser.graph, self._new
+        graph, new = self._kernel_offers.graph, self._new
         for node in graph.nodes():
             operands = [new[value] for value in node.inputs]
             signature, choice = self._decide(node, operands)
@@ -226,8 +226,8 @@ class _Assignment:
         outputs = {name: self._readable(value) for name, value in ends.outputs.items()}
         updates = {name: self._in_layout(value, PLAIN, value.node.scope) for name, value in ends.updates.items()}
         guard = None if ends.guard is None else self._readable(ends.guard)
-        made_of = Graph(outputs, updates, guard)
-        return LayoutAssignment(made_of, self._layouts, self._choices, self._seconds, frozenset(self._avoidable))
+        assigned = Graph(outputs, updates, guard)
+        return LayoutAssignment(assigned, self._layouts, self._choices, self._seconds, frozenset(self._avoidable))
 
     def _add(
         self, results: Sequence[Value], layouts: Sequence[Layout], choice: KernelChoice | None, *, invariant: bool
@@ -239,18 +239,22 @@ class _Assignment:
             self._invariant.add(results[0].node)
 
     def _in_layout(self, value: Value, layout: Layout, scope: Scope) -> Value:
-        """`value`, or a copy of it in the layout; a copy in an opaque layout belongs to the reader's `scope`."""
-        lies = self._layouts[value]
-        if same_storage(value, lies, layout):
+        """`value`, or its copy in `layout`; a copy in an opaque layout belongs to the reader's `scope`."""
+        current = self._layouts[value]
+        if same_storage(value, current, layout):
             return value
-        if (lies.opaque or layout.opaque) and PLAIN not in (lies, layout) and not same_storage(value, lies, PLAIN):
+        if (
+            (current.opaque or layout.opaque)
+            and PLAIN not in (current, layout)
+            and not same_storage(value, current, PLAIN)
+        ):
             return self._in_layout(self._in_layout(value, PLAIN, scope), layout, scope)
         key = value, layout
         if key not in self._copies:
             self._seconds += self._copy_seconds(value, layout)
             with in_scope(scope if layout.opaque else value.node.scope):
-                copy = self._copies[key] = Reorder(lies, layout)(value)
-            _, choice = self._choose_offer(copy.node, [value], [lies])
+                copy = self._copies[key] = Reorder(current, layout)(value)
+            _, choice = self._choose_offer(copy.node, [value], [current])
             self._add([copy], [layout], choice, invariant=value.node in self._invariant)
         return self._copies[key]
 
@@ -260,16 +264,16 @@ class _Assignment:
 
     def _copy_seconds(self, value: Value, layout: Layout) -> float:
         """Cost of a copy of a value, or 0 if the copy exists."""
-        lies = self._layouts[value]
-        if same_storage(value, lies, layout) or (value, layout) in self._copies or value.node in self._invariant:
+        current = self._layouts[value]
+        if same_storage(value, current, layout) or (value, layout) in self._copies or value.node in self._invariant:
             return 0.0
-        return machine_model().call_seconds + transfer_seconds(lies.nbytes(value.type) + layout.nbytes(value.type))
+        return machine_model().call_seconds + transfer_seconds(current.nbytes(value.type) + layout.nbytes(value.type))
 
     def _decide(self, node: Node, operands: Sequence[Value]) -> tuple[LayoutSignature, KernelChoice | None]:
         """The layouts of a node, and its kernel if it needs one."""
         operand_layouts = [_without_opaque(self._layouts[value]) for value in operands]
         if node.op.traits.source:
-            return LayoutSignature((), (self._inputs.get(node, PLAIN),)), None
+            return LayoutSignature((), (self._input_layouts.get(node, PLAIN),)), None
         if node.op.traits.view:
             flat = PLAIN.with_dtype(operand_layouts[0].dtype)
             return LayoutSignature((flat, *(PLAIN for _ in operand_layouts[1:])), (flat,)), None
@@ -281,8 +285,11 @@ class _Assignment:
     def _choose_offer(
         self, node: Node, operands: Sequence[Value], operand_layouts: Sequence[Layout]
     ) -> tuple[KernelOption, KernelChoice]:
-        """The cheapest offer, and the choice with the reasons against the others."""
-        offers, declined = self._chooser.offers(node, operand_layouts), self._chooser.candidates(node).rejected
+        """The cheapest offer, and the resulting choice with the reasons against the other offers."""
+        offers, declined = (
+            self._kernel_offers.offers(node, operand_layouts),
+            self._kernel_offers.candidates(node).rejected,
+        )
         if len(offers) == 1:
             return offers[0], _kernel_choice(_CostedOffer(offers[0], 0.0), (), declined)
         offers = self._allowed(offers, operands)
@@ -297,13 +304,13 @@ class _Assignment:
         ]
         best = _cheapest(costed)
         if not node.op.traits.elementwise:
-            granted = self._requirements(best.offer, operands)
+            met_requirements = self._requirements(best.offer, operands)
             for offer in offers:
-                spared = granted - self._requirements(offer, operands)
-                # A kernel's own layouts cannot be refused if the kernel has no other offer; another kernel is compared
-                # with them included.
+                avoided = met_requirements - self._requirements(offer, operands)
+                # If this kernel has no offer without its own layouts, they cannot be refused: another kernel's offer
+                # was compared with their cost included.
                 self._avoidable |= (
-                    spared if offer.kernel is best.offer.kernel else spared - {_own_layout_requirement(best.offer)}
+                    avoided if offer.kernel is best.offer.kernel else avoided - {_own_layout_requirement(best.offer)}
                 )
         return best.offer, _kernel_choice(best, costed, declined)
 
@@ -311,7 +318,7 @@ class _Assignment:
         return [offer for offer in offers if self._refused.isdisjoint(self._requirements(offer, operands))] or offers
 
     def _requirements(self, offer: KernelOption, operands: Sequence[Value]) -> set[str]:
-        """Requirements of an offer: other orders of axes, and own layouts of values that vary."""
+        """Requirements of an offer: axis orders other than plain, and own layouts of non-invariant operands."""
         signature = {
             layout.with_dtype(None)
             for layout in (*offer.layouts.inputs, *offer.layouts.outputs)
@@ -324,40 +331,40 @@ class _Assignment:
         return {*map(str, signature - {PLAIN}), *([_own_layout_requirement(offer)] if needs_opaque else [])}
 
     def _reader_copy_seconds(self, node: Node, signature: LayoutSignature) -> float:
-        """Cost of the copies that readers of the node's results need at once."""
+        """Cost of the copies that direct readers of the node's results need."""
         return sum(
             machine_model().call_seconds + transfer_seconds(layout.nbytes(value.type) + required.nbytes(value.type))
             for value, layout in zip(node.outputs, signature.outputs, strict=True)
-            for required in self._chooser.reader_layouts(value, layout)
+            for required in self._kernel_offers.reader_layouts(value, layout)
         )
 
     @cached_property
-    def _inputs(self) -> dict[Node, Layout]:
-        """The layout of each input, which is that of its first reader: inputs are copied to the device in any case.
+    def _input_layouts(self) -> dict[Node, Layout]:
+        """The layout of each input, which is the one its first reader needs: inputs are copied to the device anyway.
 
-        An input that needs another order as well as fewer bits is copied as it is: a kernel does both faster.
+        An input that needs a different order as well as fewer bits stays plain: a kernel does both faster.
         """
         layout_of: dict[Node, Layout] = {}
-        chooser = self._chooser
-        for node in chooser.graph.nodes():
+        kernel_offers = self._kernel_offers
+        for node in kernel_offers.graph.nodes():
             if node.op.traits.source or node.op.traits.view or node.op.traits.elementwise:
                 continue
             for index, value in enumerate(node.inputs):
                 if isinstance(value.op, Input) and value.node not in layout_of:
-                    offers = self._allowed(chooser.offers(node, (PLAIN,) * len(node.inputs)), node.inputs)
+                    offers = self._allowed(kernel_offers.offers(node, (PLAIN,) * len(node.inputs)), node.inputs)
                     preferred = _cheapest([_CostedOffer(offer, 0.0) for offer in offers]).offer.layouts.inputs[index]
                     layout_of[value.node] = _without_opaque(preferred).with_dtype(None)
-        if chooser.narrow is None:
+        if kernel_offers.narrow is None:
             return layout_of
-        flat = PLAIN.with_dtype(chooser.narrow.dtype)
-        rounded = {value.node: value.type for value in chooser.narrow.values if isinstance(value.op, Input)}
+        flat = PLAIN.with_dtype(kernel_offers.narrow.dtype)
+        rounded = {value.node: value.type for value in kernel_offers.narrow.values if isinstance(value.op, Input)}
         return layout_of | {
             node: flat if layout_of.get(node, PLAIN).is_plain(kind) else PLAIN for node, kind in rounded.items()
         }
 
 
 def _own_layout_requirement(offer: KernelOption) -> str:
-    """The requirement of a kernel's own layouts."""
+    """Name of the requirement that a kernel reads and writes its own (opaque) layouts."""
     return f"own layouts of {offer.kernel.label}"
 
 
@@ -370,7 +377,7 @@ def _cheapest(costed: Sequence[_CostedOffer]) -> _CostedOffer:
 def _kernel_choice(
     best: _CostedOffer, costed: Sequence[_CostedOffer], declined: Sequence[tuple[Kernel, str]]
 ) -> KernelChoice:
-    """The chosen kernel, and why not one with a higher rank, a tuning variant, or one with other layouts."""
+    """The choice, with reasons against kernels of higher rank, tuning variants and offers with other layouts."""
     chosen, rejected = best.offer, []
     for kernel, reason in declined:
         if kernel.rank > chosen.kernel.rank:

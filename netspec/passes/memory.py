@@ -3,7 +3,7 @@
 Values that are alive at the same time never overlap. A view shares the storage of its operand. An op with the trait
 `inplace` may write over an operand that is not read afterwards. The new value of a state is written to the state's
 memory if nobody reads the old value later, and never before the guard is checked; otherwise it is copied at the end of
-the step. Results of invariant nodes that other nodes read have memory of their own, since they persist between runs.
+the step. Results of invariant nodes that other nodes read have separate memory, since they persist between runs.
 Operands that an op wants contiguous (`Op.contiguous_operands`) are parts of one storage.
 """
 
@@ -32,9 +32,9 @@ def plan_memory(
 ) -> MemoryPlan:
     """Plan the memory of the nodes run in `order`; `workspace` maps nodes to the bytes of scratch memory they need.
 
-    Inputs in transfer have `input_slots` slots. The first `invariant_count` nodes run only when states have changed.
-    The first `before_guard_count` nodes run before the guard: they write no state, and inputs stay intact until the
-    guard is checked, so that these nodes can run again to find the source of a non-finite value. The nodes
+    Each input also gets `input_slots` staging buffers. The first `invariant_count` nodes run only when states have
+    changed. The first `before_guard_count` nodes run before the guard: they write no state, and inputs stay intact
+    until the guard is checked, so that these nodes can run again to find the source of a non-finite value. The nodes
     `out_of_place` do not overwrite operands. An updated state must not be fetched, nor be the new value of another
     state, directly or through a view: see the pass `state_aliasing`.
     """
@@ -65,21 +65,21 @@ def plan_memory(
     )
 
 
-def _outer_storage(piece: Storage) -> Storage:
-    """The storage, or its parent, whose lifetime is extended to cover this part."""
-    row = piece.parent
-    if row is None:
-        return piece
-    row.first_use, row.last_use = min(row.first_use, piece.first_use), max(row.last_use, piece.last_use)
-    return row
+def _outer_storage(storage: Storage) -> Storage:
+    """The storage itself or, for a part, its parent, whose lifetime is extended to cover the part."""
+    parent = storage.parent
+    if parent is None:
+        return storage
+    parent.first_use, parent.last_use = min(parent.first_use, storage.first_use), max(parent.last_use, storage.last_use)
+    return parent
 
 
-def _live_bytes(pieces: Iterable[Storage], steps: int) -> list[int]:
+def _live_bytes(storages: Iterable[Storage], steps: int) -> list[int]:
     """Bytes alive during each node; the last entry is the end of the step."""
     change = [0] * (steps + 2)
-    for piece in pieces:
-        change[max(piece.first_use, 0)] += piece.size
-        change[piece.last_use + 1] -= piece.size
+    for storage in storages:
+        change[max(storage.first_use, 0)] += storage.size
+        change[storage.last_use + 1] -= storage.size
     live, total = [], 0
     for bytes_ in change[: steps + 1]:
         total += bytes_
@@ -87,11 +87,11 @@ def _live_bytes(pieces: Iterable[Storage], steps: int) -> list[int]:
     return live
 
 
-def _assign_consecutive(pieces: Iterable[Storage]) -> int:
+def _assign_consecutive(storages: Iterable[Storage]) -> int:
     """Assign consecutive offsets to the storages; return the total size."""
     size = 0
-    for piece in pieces:
-        piece.offset, size = size, size + piece.size
+    for storage in storages:
+        storage.offset, size = size, size + storage.size
     return size
 
 
@@ -109,7 +109,7 @@ class _Planner:
         self.copies: list[tuple[Value, str]] = []
         self.targets = self._updates_in_place()
         self.last_use = self._last_uses()
-        self.rows = self._contiguous_groups()
+        self.contiguous = self._contiguous_groups()
 
     def assign(self) -> None:
         """Assign a storage to each value that is read, and record what is copied at the end of the step."""
@@ -133,7 +133,7 @@ class _Planner:
         return last
 
     def _invariant_results(self, invariant_count: int) -> set[Value]:
-        """The invariant results that later nodes or the caller read, and the values that these are views of."""
+        """Invariant results that other nodes or the caller read, and the values that these results are views of."""
         read = [value for node in self.order[invariant_count:] for value in node.inputs]
         first = set(self.order[:invariant_count])
         results = {value for value in (*read, *self.graph.roots()) if value.node in first}
@@ -145,15 +145,15 @@ class _Planner:
     def _contiguous_groups(self) -> dict[Value, tuple[Storage, int]]:
         """For each value of a contiguous group, the parent storage and the offset in it.
 
-        Operands that cannot be stored there are copied by the kernel.
+        Operands that cannot be part of a group are copied by the kernel.
         """
         group_of: dict[Value, tuple[Storage, int]] = {}
         for index, node in enumerate(self.order):
-            row = Storage(0, index, index, "arena")
+            parent = Storage(0, index, index, "arena")
             for value in (operand.base for operand in node.op.contiguous_operands(node.inputs)):
                 if not (value in group_of or value in self.kept or value in self.targets or value.op.traits.source):
-                    group_of[value] = row, row.size
-                    row.size += self._size(value)
+                    group_of[value] = parent, parent.size
+                    parent.size += self._size(value)
         return group_of
 
     def _size(self, value: Value) -> int:
@@ -169,9 +169,9 @@ class _Planner:
             return Storage(self._size(value), index, last, "constant")
         if value in self.kept and not node.op.traits.view:
             return Storage(self._size(value), index, last, "invariant")
-        if value in self.rows:
-            row, within = self.rows[value]
-            return Storage(self._size(value), index, last, "arena", parent=row, parent_offset=within)
+        if value in self.contiguous:
+            parent, offset = self.contiguous[value]
+            return Storage(self._size(value), index, last, "arena", parent=parent, parent_offset=offset)
         shared = self._reused_storage(value, index)
         if shared is not None:
             shared.last_use = max(shared.last_use, last)

@@ -1,7 +1,7 @@
 """Mixed precision: decides which values are stored in fewer bits than they are computed in.
 
-Contractions round their operands in any case, so values that they read may be rounded when they are written, and their
-results may be rounded as in any library. From there on, results of ops that sum at most a few elements
+Contractions round their operands anyway, so values that they read may be rounded when they are written, and their
+results may be rounded as in any library. Downstream, results of ops that sum at most a few elements
 (`Traits.narrowable_outputs`, elementwise ops, views) are rounded if their operands were. All other values keep full
 precision: parameters and everything that becomes part of an update, losses, metrics and what they read, statistics,
 values that only exact ops read, and results of the program.

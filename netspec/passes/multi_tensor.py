@@ -1,8 +1,8 @@
 """Multi-tensor grouping: similar elementwise nodes on small operands become one `MultiTensor` node.
 
-A net has tens of small parameters, each with an update that takes less time than its kernel call. Nodes can be grouped
-if they cannot depend on each other: nodes whose results are not read before the end of the step (updates of parameters,
-solver slots, moving averages), and nodes that read no computed values.
+A net has tens of small parameters, whose updates take less time than the kernel calls that run them. Nodes can be
+grouped if they cannot depend on each other: nodes whose results are not read before the end of the step (updates of
+parameters, solver slots, moving averages), and nodes that read no computed values.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from netspec.passes.base import Pass
 from netspec.passes.cse import exact_key
 
 MAX_BYTES = 1 << 20
-"""Largest result in bytes: a larger update takes so long that its call does not matter, and would keep its gradient
-alive."""
+"""Largest result in bytes: call overhead of larger updates does not matter, and groups keep gradients alive longer."""
 MAX_GROUP_BYTES = 1 << 22
 """Largest total of a group's results in bytes: gradients stay alive until the last one of the group exists."""
 
@@ -29,8 +28,8 @@ MAX_GROUP_BYTES = 1 << 22
 class GroupMultiTensor(Pass):
     """Group elementwise nodes that apply the same op to different values."""
 
-    name: ClassVar[str] = "group"
-    requires: ClassVar[frozenset[str]] = frozenset({"fuse"})
+    name: ClassVar[str] = "multi_tensor"
+    requires: ClassVar[frozenset[str]] = frozenset({"elementwise_fusion"})
 
     def __init__(self, accepts: AcceptsOp) -> None:
         self.accepts = accepts
@@ -111,7 +110,7 @@ def _split_groups(nodes: Iterable[Node]) -> Iterator[list[Node]]:
 def _schedule_groups(nodes: Sequence[Node], groups: dict[Node, list[Node]]) -> list[Node]:
     """All nodes, each after its operands, with a group at the position of its last node.
 
-    A group whose results are read comes first: it depends only on sources.
+    Groups that read only sources come first, since other nodes may read their results.
     """
     early = [node for node in groups if all(value.op.traits.source for value in node.inputs)]
     first = topological_order([value for node in early for member in groups[node] for value in member.inputs])

@@ -1,9 +1,9 @@
 """Peak memory reduction: reorders nodes so that less memory is alive at the same time.
 
-The order of `schedule` follows the chain of gradients, which is good for caches. But a large weight gradient may then
+The order from `schedule` follows the chain of gradients, which is good for caches. But a large weight gradient may then
 be computed while the activations of all earlier layers are still alive, although it could wait for them to be freed.
-This pass takes nodes in that order as long as they fit a limit, else the first one that fits. Bisection finds the
-lowest limit for which an order exists.
+This pass repeatedly takes the first node, in that order, that is ready and fits a memory limit. Bisection finds the
+lowest limit for which this succeeds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from netspec.graph.value import Node, Value
 from netspec.passes.schedule import Schedule
 
 WORTH = 0.98
-"""The new order is used only if its peak is below this share of the old one: neighbours in time share caches."""
+"""The new order is used only if its peak is below this fraction of the old peak, since it uses caches less well."""
 PRECISION = 0.005
 """Relative precision of the bisection."""
 
@@ -43,26 +43,26 @@ def lower_peak(
     low, high = float(step.lower_bound()), peak * WORTH
     while high - low > PRECISION * peak:
         limit = (low + high) / 2
-        shorter_order = step.order_within(limit)
-        if shorter_order is None:
+        better_order = step.order_within(limit)
+        if better_order is None:
             low = limit
         else:
-            best, high = shorter_order, limit
+            best, high = better_order, limit
     return replace(schedule, order=[schedule.order[index] for index in best])
 
 
 @dataclass
 class _Task:
-    """A node's effect on memory; a value is identified by its memory, which its views share."""
+    """A node's effect on memory. Integers identify blocks of memory, which a value shares with its views."""
 
     reads: tuple[int, ...]
     results: list[tuple[int, int, tuple[int, ...]]] = field(default_factory=list)
-    """Each result that needs memory: value, bytes, and the operands that it may overwrite."""
+    """Each result that needs memory: its block, bytes, and the operand blocks that it may overwrite."""
     scratch: int = 0
 
 
 class _StepMemory:
-    """The nodes of a step, identified by their positions in the given order."""
+    """The memory needs of a step; nodes are identified by their positions in the given order."""
 
     def __init__(
         self, graph: Graph, schedule: Schedule, workspace: Mapping[Node, int], layouts: Mapping[Value, Layout],
@@ -74,11 +74,11 @@ class _StepMemory:
         self.memory: dict[Value, int] = {}
         self.sizes: list[int] = []
         self.readers: list[int] = []
-        """Number of nodes that read each value, also through views; one more for values that must last to the end."""
+        """Number of nodes that read each block; one more for values that must last to the end."""
         self.inputs: list[int] = []
         self.tasks: list[_Task] = []
         read = {value for node in order for value in node.inputs}.union(graph.roots())
-        elsewhere = self._outside_arena(graph, order)
+        outside_arena = self._outside_arena(graph, order)
         for node in order:
             operands = dict.fromkeys(self.memory[value] for value in node.inputs)
             task = _Task(tuple(operands), scratch=align_up(workspace.get(node, 0)))
@@ -88,19 +88,19 @@ class _StepMemory:
                 if node.op.traits.view:
                     self.memory[value] = self.memory[node.inputs[0]]
                     continue
-                needs_room = value in read and value not in elsewhere
+                needs_room = value in read and value not in outside_arena
                 memory = self._new(value, align_up(layouts.get(value, PLAIN).nbytes(value.type)) if needs_room else 0)
                 if isinstance(node.op, Input):
                     self.inputs.append(memory)
                 elif needs_room:
-                    over = [
+                    overwritable = [
                         self.memory[operand]
                         for operand in node.op.inplace_operands(value.index, node.inputs)
                         if node not in out_of_place
                         and operand.type == value.type
                         and layouts.get(operand) == layouts.get(value)
                     ]
-                    reusable = tuple(index for index in over if self.sizes[index] and index not in self.inputs)
+                    reusable = tuple(index for index in overwritable if self.sizes[index] and index not in self.inputs)
                     task.results.append((memory, self.sizes[memory], reusable))
             self.tasks.append(task)
         for memory in {self.memory[value] for value in graph.roots()}:
@@ -147,7 +147,7 @@ class _StepMemory:
         return run
 
     def lower_bound(self) -> int:
-        """A lower bound of the peak: the needs of a single node, and the bytes alive at the guard."""
+        """A lower bound of the peak, from the operands of each node and the bytes alive at the guard."""
         guard = self._run(range(self.before_guard_count)).live
         invariant = self.peak_of(range(self.invariant_count))
         return max([guard, invariant, *(sum(map(self.sizes.__getitem__, task.reads)) for task in self.tasks)])

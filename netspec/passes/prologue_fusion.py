@@ -1,9 +1,9 @@
 """Prologue fusion: elementwise ops that compute an operand of a heavy op move into that op.
 
-The gradient of batch normalization, for example, reads its operand twice. After a ReLU that operand is a gradient
-masked by the sign of the ReLU's result, which then need not be written to memory. If the masking value can be computed
-elementwise from what the op reads anyway, it is recomputed instead of read. `Traits.fusable_inputs` lists the operands
-for which this is possible.
+The gradient of batch normalization, for example, reads its operand dy twice. If a ReLU follows the normalization, dy is
+a gradient masked by the sign of the ReLU's result; after fusion this masked gradient is never written to memory. If the
+masking value can be computed elementwise from what the op reads anyway, it is recomputed instead of read.
+`Traits.fusable_inputs` lists the operands for which this is possible.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MAX_LARGE_READS = 2
 class FusePrologues(Pass):
     """Move elementwise ops into the heavy op whose operand they compute."""
 
-    name: ClassVar[str] = "prologue"
-    requires: ClassVar[frozenset[str]] = frozenset({"fold", "cse", "epilogue"})
+    name: ClassVar[str] = "prologue_fusion"
+    requires: ClassVar[frozenset[str]] = frozenset({"constant_folding", "cse", "epilogue_fusion"})
 
     def __init__(self, accepts: AcceptsOp) -> None:
         self.accepts = accepts
@@ -37,7 +37,7 @@ class FusePrologues(Pass):
         guarded = set(topological_order([graph.guard])) if graph.guard is not None else set()
 
         def movable(value: Value, reader: Node, members: Sequence[Node]) -> bool:
-            """Whether the node of a value can move into the heavy op `reader`, as `members` do."""
+            """Whether the node of a value can move into the heavy op `reader` together with `members`."""
             node, traits = value.node, value.op.traits
             elementwise = traits.elementwise and traits.pure and len(node.outputs) == 1
             together = (node in guarded) == (reader in guarded) and node.scope.phase == reader.scope.phase
@@ -59,7 +59,7 @@ class FusePrologues(Pass):
 
 
 class _PrologueBody:
-    """The elementwise nodes that compute a value, and the values that they read."""
+    """A prologue under construction: the elementwise nodes that compute a value, and the values that they read."""
 
     def __init__(self, result: Value, stored: list[Value]) -> None:
         """`stored` are the values that the heavy op reads in addition to the result."""
@@ -68,9 +68,9 @@ class _PrologueBody:
         self.recomputed: dict[Value, Value] = {}
 
     def grow(self, old: Value, new: Value, movable: Callable[[Value, Sequence[Node]], bool]) -> None:
-        """Add further nodes as long as few large operands are read.
+        """Add preceding nodes as long as the body reads few large operands.
 
-        `new` is the image of `old`, which has the same ops in the graph that `movable` refers to.
+        `old` is the result in the graph before the pass, to which `movable` applies, and `new` the same value after it.
         """
         members, images = [old.node], [new.node]
         self._recompute_operands(new.node)
@@ -96,7 +96,7 @@ class _PrologueBody:
                     self.recomputed[value] = copy
 
     def _leaves(self, root: Value) -> list[Value]:
-        """The large values from which elementwise nodes compute a value."""
+        """The values, shaped like the result, from which elementwise nodes compute `root`."""
         if root.shape != self.result.shape:
             return []
         if not root.op.traits.elementwise or root in self.stored:
@@ -104,14 +104,14 @@ class _PrologueBody:
         return [leaf for value in root.inputs for leaf in self._leaves(value)]
 
     def _large(self) -> set[Value]:
-        """The large operands that only the body reads."""
+        """Operands of the body with the result's shape that the heavy op does not read anyway."""
         read = {value for node in self.inside for value in node.inputs if value.node not in self.inside}
         free = {*self.stored, *self.recomputed}
         return {value for value in read if value.shape == self.result.shape} - free
 
     def as_op(self, node: Node, operand: int) -> tuple[PrologueFused, list[Value]]:
         """The heavy op with this prologue, and its operands."""
-        order: list[Value] = []  # literals and values of the body, each after its operands
+        order: list[Value] = []  # scalar constants and results of the body, each after its operands
         operands: list[Value] = []
         recomputed_values = self._recomputed_values()
 

@@ -1,8 +1,8 @@
-"""Recomputation (activation checkpointing): values for the gradients are computed again instead of being kept.
+"""Recomputation (activation checkpointing): values that gradients read are computed again instead of being kept.
 
-A result of the forward half that a gradient reads stays alive until then. This pass gives some of them a second node
-with the same op, operands and layouts, which the same kernel computes bit-identically. Random ops are pure functions of
-a counter (ADR 0008) and can run twice as well.
+A result of the forward half stays alive until the last gradient that reads it is computed. This pass gives some of them
+a second node with the same op, operands and layouts, which the same kernel computes bit-identically. Random ops are
+pure functions of a counter (ADR 0008) and can run twice as well.
 
 Results that are cheap to compute come first: those that take no longer than reading and writing them, up to `CHEAP`
 operations a byte (normalizations, activations, poolings, depthwise convolutions). If that is not enough, all results
@@ -21,13 +21,13 @@ from netspec.graph.value import Node, Value, apply, in_scope
 from netspec.passes.invariant import invariant_nodes
 
 CHEAP = 8.0
-"""Floating-point operations per byte read or written up to which memory traffic determines a node's time."""
+"""Nodes with at most this many floating-point operations per byte of memory traffic are cheap to recompute."""
 MIN_BYTES = 1 << 12
 """Smaller results are kept."""
 WORTH = 0.98
-"""A variant is worth its additional arithmetic only if its peak is below this share of the other's."""
-MAX_CHECKPOINTS = (2, 3, 4, 6, 8, 12, 16, 24)
-"""Numbers of segments between checkpoints that are tried."""
+"""A variant is worth its additional arithmetic only if its peak is below this fraction of the best peak so far."""
+SEGMENT_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24)
+"""Numbers of segments to try; a checkpoint ends each segment."""
 
 Layouts = Mapping[Value, Layout]
 Choices = Mapping[Node, KernelChoice]
@@ -53,7 +53,7 @@ class RecomputeVariant:
 def recompute(
     plain: RecomputeVariant, peak_of: Callable[[RecomputeVariant], int], limit: int, *, minimal: bool = True
 ) -> RecomputeVariant:
-    """Recompute as little as keeps the peak of `variant` within the limit; without `minimal`, what fits first.
+    """Recompute as little as brings the peak within the limit; without `minimal`, the first variant that fits.
 
     Returns the variant with the lowest peak if none reaches the limit. `peak_of` plans a variant and returns the bytes
     that it needs.
@@ -82,7 +82,7 @@ def recompute(
 
 
 def _shortest_prefix(values: list[Value], fits: Callable[[list[Value]], bool]) -> list[Value]:
-    """The shortest prefix of the values that fits, given that all of them fit and none of them does not."""
+    """The shortest prefix of the values that fits, given that the full list fits and the empty one does not."""
     few, enough = 0, len(values)
     while enough - few > 1:
         middle = (few + enough) // 2
@@ -91,7 +91,7 @@ def _shortest_prefix(values: list[Value], fits: Callable[[list[Value]], bool]) -
 
 
 class _Halves:
-    """The nodes before the guard, the nodes after it, and the values that live from one half into the other."""
+    """The nodes before the guard, the nodes after it, and the values from the first half that the second half reads."""
 
     def __init__(self, plain: RecomputeVariant) -> None:
         self.plain, self.layouts = plain, plain.layouts
@@ -115,7 +115,7 @@ class _Halves:
         ]
 
     def cheap(self) -> list[Value]:
-        """Candidates that are cheap to recompute, those first that free the most memory for their cost."""
+        """Candidates that are cheap to recompute; those that free the most memory for their cost come first."""
         ranked = []
         for index, value in enumerate(self.candidates):
             chain = self._chain({value}) or set()
@@ -142,17 +142,17 @@ class _Halves:
     def between_checkpoints(self) -> Iterator[list[Value]]:
         """All candidates except the last one of each segment; segments have about equal bytes."""
         total = sum(map(self._bytes, self.candidates))
-        for count in MAX_CHECKPOINTS:
+        for count in SEGMENT_COUNTS:
             dropped: list[Value] = []
-            waiting: list[Value] = []
-            stretch = 0
+            segment: list[Value] = []
+            segment_bytes = 0
             for value in self.candidates:
-                stretch += self._bytes(value)
-                if stretch * count < total:
-                    waiting.append(value)
+                segment_bytes += self._bytes(value)
+                if segment_bytes * count < total:
+                    segment.append(value)
                 else:
-                    dropped += waiting
-                    waiting, stretch = [], 0
+                    dropped += segment
+                    segment, segment_bytes = [], 0
             yield dropped
 
     def recompute_values(self, dropped: Collection[Value]) -> RecomputeVariant:
@@ -189,7 +189,7 @@ class _Halves:
         return RecomputeVariant(graph.remap(ends), layouts, choices, tuple(recomputed))
 
     def _chain(self, dropped: Collection[Value]) -> set[Node] | None:
-        """The nodes that run again if these values are dropped; None if one of them must not."""
+        """The nodes that run again if these values are dropped; None if one of them must not run twice."""
         chain: set[Node] = set()
         dropped_set = set(dropped)
         waiting = [value.node for value in dropped]

@@ -1,12 +1,12 @@
-"""The execution order: invariant nodes, then those that the guard needs, then the rest, close to their readers.
+"""The execution order: invariant nodes, then nodes that the guard needs, then the rest, each close to its readers.
 
 Nodes that start an asynchronous operation, such as a sum over workers, run before the guard, in the order in which
 their operands are available: the guard is checked when the rest of the step can only wait.
 
 Nodes are visited depth first from the results of the graph; of several operands, the one with the longest path to a
-source comes first, while nothing else is alive. Updates are visited in the order in which their gradients are
-available, that of the last layer first, so that each gradient is consumed before the next one is computed. Readers of a
-state run before its update if possible, so that the update can be written in place.
+source comes first, while the others are not alive yet. Updates are visited in the order in which their gradients become
+available, the last layer's first, so that each gradient is consumed before the next one is computed. Readers of a state
+run before its update if possible, so that the update can be written in place.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ def schedule(graph: Graph) -> Schedule:
     order: dict[Node, None] = {}
     invariant = invariant_nodes(graph)
     _visit([node for node in nodes if node in invariant and not node.op.traits.source], operands, order)
-    first = len(order)
+    invariant_count = len(order)
     early = sorted((node for node in nodes if node.op.traits.async_start), key=lambda node: (depth[node], node.serial))
     guard = [] if graph.guard is None else [graph.guard.node]
     _visit((*early, *guard), operands, order)
-    before_guard = len(order) if guard else first
+    before_guard_count = len(order) if guard else invariant_count
     for update, readers in _readers_to_run_first(graph, nodes, frozenset(order)).items():
         operands[update] = [*readers, *operands[update]]
     ends = {value.node for value in graph.roots()}
-    # Operands of a multi-tensor group are visited one by one, not with the group: else each weight gradient would keep
-    # the gradient of a layer's result alive until the end.
+    # Operands of a multi-tensor group are visited one by one, as soon as they can be computed: if weight gradients had
+    # to wait for the group, the gradients of all layers' results would stay alive until then.
     ends |= {value.node for node in ends if node.op.traits.multi_tensor for value in node.inputs}
     _visit(sorted(ends, key=lambda node: (depth[node], node.serial)), operands, order)
-    return Schedule(list(order), first, before_guard)
+    return Schedule(list(order), invariant_count, before_guard_count)
 
 
 def _depths(nodes: Sequence[Node]) -> dict[Node, int]:
@@ -71,7 +71,7 @@ def _depths(nodes: Sequence[Node]) -> dict[Node, int]:
 
 
 def _visit(ends: Iterable[Node], before: Mapping[Node, Sequence[Node]], order: dict[Node, None]) -> None:
-    """Append `ends` to `order`, each after its predecessors in `before`, of which the last one is visited first."""
+    """Append `ends` to `order`, each after its predecessors `before[end]`, which are visited from last to first."""
     for end in ends:
         stack = [end]
         while stack:

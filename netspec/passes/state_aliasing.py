@@ -1,4 +1,4 @@
-"""State aliasing: copies results that would change when the step writes a state."""
+"""State aliasing: copies results whose memory would change when the step writes a state."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from netspec.passes.base import Pass
 class CopyAliasedStates(Pass):
     """Copy each result that is the old value of an updated state, or a view of it.
 
-    A fetched result is the value before the step, although it is read after the step. The same holds for the new value
-    of a state that is the old value of another: a, b ← b, a swaps them.
+    A fetched result is the value before the step, although it is read after the step. The same holds if the new value
+    of a state is the old value of another one: a, b ← b, a swaps them.
     """
 
-    name: ClassVar[str] = "detach"
+    name: ClassVar[str] = "state_aliasing"
 
     def run(self, graph: Graph) -> Graph:
         """The graph in which no result is a state that the step writes."""

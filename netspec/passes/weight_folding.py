@@ -17,7 +17,7 @@ from netspec.passes.invariant import InvariantAnalysis
 class FoldIntoWeights(Pass):
     """Move computation from every run into invariant nodes."""
 
-    name: ClassVar[str] = "absorb"
+    name: ClassVar[str] = "weight_folding"
     exact: ClassVar[bool] = False  # products and sums round in another order
 
     def run(self, graph: Graph) -> Graph:

@@ -67,13 +67,13 @@ def test_passes_are_idempotent(graph: Graph) -> None:
 def test_run_passes_checks_requirements_and_verifies() -> None:
     class Breaks(Pass):
         name = "breaks"
-        requires = frozenset({"fold"})
+        requires = frozenset({"constant_folding"})
 
         def run(self, graph: Graph) -> Graph:
             return Graph(updates={"s": Fill(1.0, typed((7,)))()}, outputs={"y": State("s", typed((3,)))()})
 
     graph = Graph({"y": Fill(0.0, typed(()))()})
-    with pytest.raises(ValueError, match="pass breaks needs fold before it"):
+    with pytest.raises(ValueError, match="pass breaks needs constant_folding before it"):
         run_passes(graph, [Breaks()])
     with pytest.raises(InvalidGraphError, match="the update of 's'"):
         run_passes(graph, [FoldConstants(), Breaks()], check=True)
