@@ -56,9 +56,9 @@ def build(
 ) -> NetGraph:
     """Build the net as graph values. Raises `SpecError` with all shape errors, not only the first.
 
-    Layers that read a wrong layer are skipped. Without `with_losses` the losses and metrics are omitted, and the inputs
-    that only they use. `evaluated_as` maps parameters to the states that are read instead, `uint8_inputs` the decoding
-    of inputs that arrive as bytes, and `accepts` returns whether a composite op has a kernel.
+    Layers that read an invalid layer are skipped. Without `with_losses` the losses and metrics are omitted, and the
+    inputs that only they use. `evaluated_as` maps parameters to the states that are read instead, `uint8_inputs` maps
+    inputs that arrive as bytes to their decoding, and `accepts` returns whether a composite op has a kernel.
     """
     dtype = dtype.compute_dtype
     _check_inputs(spec, batch_size, dtype)
@@ -98,7 +98,7 @@ class _NetBuilder:
                 self._problems += _multiplier_problems(layer, self._builder)
 
     def build_losses(self) -> None:
-        """Build all losses, weighted."""
+        """Build all losses, multiplied by their weights."""
         for loss in self._names.losses:
             clashes = loss.name == REGULARIZATION
             self._problems += _reserved_name(loss, clashes, "loss", "the name is reserved for the sum of all penalties")
@@ -210,7 +210,7 @@ def _check_arity(fields: Any, inputs: list[Value], scope: Scope) -> None:
 
 
 def _multiplier_problems(link: LayerLink, builder: Builder) -> Iterator[Problem]:
-    """Problems of multipliers without effect: for parameters that the layer does not have, or that it shares."""
+    """Problems of multipliers without effect: for parameters that the layer does not have, or does not own."""
     own_prefix = f"{link.fields.share or link.name}/"
     inner = [(prefix, layer) for prefix, layer in builder.inner_layers if prefix.startswith(own_prefix)]
     for prefix, layer in ((own_prefix, link.fields), *inner):
@@ -232,7 +232,7 @@ def _multiplier_problems(link: LayerLink, builder: Builder) -> Iterator[Problem]
 
 
 def _reserved_name(link: LossLink | MetricLink, clashes: bool, noun: str, reason: str) -> Iterator[Problem]:
-    """A problem if the name of a loss or metric clashes with one of the program's own."""
+    """A problem if the name of a loss or metric is reserved."""
     if clashes:
         path = f"{'losses' if noun == 'loss' else 'metrics'}.{link.name}.name"
         message = f"a {noun} can't have the name `{link.name}`: {reason}"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from netspec.graph.execution_plan import ExecutionPlan
 
 KEPT_VARIANTS = 8
-"""Number of variants that stay compiled; a training and its evaluation need five."""
+"""Number of variants that stay compiled; training with evaluation needs five."""
 
 
 class Compiler:
@@ -80,7 +80,7 @@ class Compiler:
         self.updates = accumulates and not full_batch and role is not ProcessRole.GRADIENTS
         """True if a separate program updates the parameters."""
         self.batch_program = ProgramKind.ACCUMULATE if accumulates else ProgramKind.TRAIN
-        """The program that a training runs for each batch: a full step, or a part of one."""
+        """The program that training runs for each batch: a full step, or a part of one."""
         self._variants: dict[tuple[ProgramKind, int, int | None, int], CompiledVariant] = {}
         if solver is not None:
             self.distribution.prepare(self.single_worker_training(), self._full_net)
@@ -118,7 +118,7 @@ class Compiler:
 
     @property
     def _logs_steps(self) -> bool:
-        """Whether this process computes training steps whose metrics and gradients are known."""
+        """Whether the training steps of this process can compute metrics and the norm of all gradients."""
         return self.solver is not None and self.distribution.logs_steps
 
     def _full_net(self, samples: int) -> NetGraph:
@@ -156,7 +156,7 @@ class Compiler:
 
     @cached_property
     def net_yaml(self) -> str:
-        """The net's spec as every weights file holds it."""
+        """The net's spec as canonical YAML, which each weights file contains."""
         return canonical_yaml(self.spec)
 
     @property
@@ -177,7 +177,7 @@ class Compiler:
         self._variants.clear()
 
     def reset(self) -> None:
-        """Initialize every state; a shard gets its part of the full tensor's initial value."""
+        """Set every state to its initial value; a shard gets its part of the full tensor's."""
         for name, info in self.info.items():
             tensor_type, shard = info.value.type, info.shard
             shape = tensor_type.shape if shard is None else shard.shape
@@ -221,7 +221,7 @@ class Compiler:
         }
 
     def net_graph(self, purpose: ProgramKind, batch_size: int, global_batch: int | None = None) -> NetGraph:
-        """Return the net's graph values for a purpose.
+        """Return the net as graph values for a purpose.
 
         `global_batch` is the number of samples that a training step has on all workers, if programs depend on it.
         """
@@ -238,7 +238,7 @@ class Compiler:
         encoding_stage: int | None = None,
         global_batch: int | None = None,
     ) -> ExecutionPlan:
-        """Decide everything for a purpose and batch size; nothing is allocated."""
+        """Return the execution plan for a purpose and batch size; nothing is allocated."""
         return self._variant(purpose, batch_size, encoding_stage, global_batch).plan
 
     def program(

@@ -1,7 +1,7 @@
 """`DistributedPlan`: how the compiler changes training steps that are distributed over several workers.
 
-The base class is training in one process and changes nothing. `netspec.distributed.plans` has a subclass for each
-strategy.
+The base class stands for training in one process and changes nothing. `netspec.distributed.plans` has a subclass for
+each strategy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DistributedPlan:
         """Decide what depends on the net, before any graph of a training step is built.
 
         `net_of` builds the full net for a number of samples. Raises `SpecError` or `InputError` if the net can't be
-        trained so.
+        trained this way.
         """
 
     def global_batch(self, batch_size: int) -> int:
@@ -54,7 +54,8 @@ class DistributedPlan:
     def training(self, training: Training, encoding_stage: int | None) -> Training:
         """Return the builder of this worker's training steps, given the builder for a single worker.
 
-        `encoding_stage` numbers the stages in which communication is encoded differently; None is the last one.
+        `encoding_stage` is the index of a stage of training; stages encode communication differently. None is the last
+        one.
         """
         return training
 

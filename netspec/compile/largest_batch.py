@@ -15,7 +15,7 @@ INTERPOLATIONS = 5
 def largest_batch(bytes_of: Callable[[int], int], memory: int, start: int, attempts: int = ATTEMPTS) -> int | None:
     """Return the largest number of samples that fits into `memory` bytes; None if one sample does not fit.
 
-    Memory grows about linearly with the batch size, so few sizes have to be planned: `attempts`, and one sample.
+    Memory grows about linearly with the batch size, so few sizes have to be planned: at most `attempts`, and size 1.
     """
     fits, exceeds, samples = 0, MAX_SAMPLES + 1, start
     planned: dict[int, int] = {}
@@ -32,7 +32,7 @@ def largest_batch(bytes_of: Callable[[int], int], memory: int, start: int, attem
 
 
 def _guess(measured: Mapping[int, int], memory: int) -> int:
-    """Interpolate linearly between the two sizes nearest to the memory."""
+    """Interpolate linearly between the two sizes whose memory is nearest to `memory`."""
     nearest = sorted(measured, key=lambda samples: abs(measured[samples] - memory))[:2]
     if len(nearest) < 2:
         return 2 * nearest[0]

@@ -75,7 +75,7 @@ def make_plan(
     `precision` sets the type in which float32 values are stored, and whether products may be rounded (tf32). If the
     program needs more than `limit` bytes in addition to the states, it recomputes values instead of keeping them: as
     few as needed to fit, or, if nothing fits, those that minimize its memory. Without `minimal_recompute`, the search
-    ends with the first set of values that fits, with fewer plans.
+    ends with the first set of values that fits, which takes fewer plans.
     """
     with device.planning_context():
         return _make_plan(graph, device, Precision(precision), limit, passes, minimal_recompute=minimal_recompute)

@@ -1,8 +1,8 @@
 """`SharedPlans`: one plan for the programs of several nets that differ only in constants.
 
 A constant in which the programs differ, such as a weight decay or the rate of a dropout, becomes a state that the
-program reads. The plan, its kernels and its memory are then the same for all, and each net computes what it computes
-alone.
+program reads. The plan, its kernels and its memory are then the same for all nets, and results are the same as with
+separate plans.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONSTANT_PREFIX = "constant"
 
 @dataclass(frozen=True)
 class SharedPlan:
-    """A plan that several nets run in turns."""
+    """A plan that several nets take turns to run."""
 
     plan: ExecutionPlan
     compilers: Sequence[Compiler]
@@ -44,7 +44,7 @@ class SharedPlan:
     """Memory for the values of one run, which all nets use."""
 
     def write_constants(self, compiler: Compiler) -> None:
-        """Give a net the states that hold its constants."""
+        """Create the states of a net that hold its constants."""
         index = self.compilers.index(compiler)
         types = {name: value.type for name, value in self.plan.graph.states().items() if name in self.constants}
         compiler.states.add_constants(types, {name: self.constants[name][index] for name in types})
@@ -52,13 +52,13 @@ class SharedPlan:
 
 @dataclass
 class SharedPlans:
-    """The plans of nets that run in turns on one device. All nets are added before the first plan is made."""
+    """The plans of nets that take turns to run on one device. All nets are added before the first plan is made."""
 
     compilers: list[Compiler] = field(default_factory=list, init=False)
     _plans: dict[Hashable, dict[Compiler, SharedPlan]] = field(default_factory=dict, init=False)
 
     def add(self, compiler: Compiler) -> None:
-        """Let a net share its plans. A device that runs ahead cannot share the memory of a run, so it keeps its own."""
+        """Let a net share its plans, unless its device runs ahead: then the memory of a run cannot be shared."""
         if not compiler.device.runs_ahead:
             self.compilers.append(compiler)
             compiler.shared_plans = self
@@ -67,7 +67,7 @@ class SharedPlans:
         self, compiler: Compiler, key: tuple[Hashable, ...], graph_of: Callable[[Compiler], Graph],
         make_plan: Callable[[Graph], ExecutionPlan],
     ) -> SharedPlan:  # fmt: skip
-        """Return the plan of a program, given by its purpose and sizes, for a net and all others that can share it."""
+        """Return a program's plan for a net and all others that can share it; `key` has its purpose and sizes."""
         plans = self._plans.setdefault(key, {})
         if compiler not in plans:
             settings = _planner_settings(compiler)
@@ -88,7 +88,7 @@ class SharedPlans:
         return plans[compiler]
 
     def compilers_sharing_with(self, compiler: Compiler) -> Sequence[Compiler]:
-        """Return the nets that run the first program of a net, which is among them."""
+        """Return the nets that share the first plan of a net, including the net itself."""
         plans = next((plans for plans in self._plans.values() if compiler in plans), None)
         return [compiler] if plans is None else plans[compiler].compilers
 

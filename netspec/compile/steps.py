@@ -37,12 +37,12 @@ def scheduled_inputs(solver: SolverSpec) -> dict[str, ScheduleSpec]:
 
 
 def is_rate(name: str) -> bool:
-    """Whether an input is a learning rate, which is scaled if the updates of several workers add up."""
+    """Whether an input is a learning rate; these are scaled if the updates of several workers are summed."""
     return name.partition("/")[0] == LEARNING_RATE
 
 
 NEW = "new"
-"""Last part of the name of an output that is the value of a state after a step."""
+"""Last part of the names of outputs that are values of states after a step."""
 FORWARD_PASSES = (SinkClamps(),)
 """Passes that run before differentiation, since they change the gradients."""
 
@@ -65,7 +65,7 @@ def mean_totals(net: NetGraph) -> dict[str, Value]:
 
 
 def forward_graph(spec: NetSpec, net: NetGraph, *, with_metrics: bool = False) -> Graph:
-    """Return the losses and new moving averages that gradients start from, and totals of metrics on request.
+    """Return the graph before differentiation: losses, new moving averages, and totals of metrics on request.
 
     Raises `SpecError` without a loss.
     """
@@ -78,7 +78,7 @@ def forward_graph(spec: NetSpec, net: NetGraph, *, with_metrics: bool = False) -
 
 
 def training_form(net: NetGraph) -> Graph:
-    """Outputs, losses and new states of the training form, for training in another framework.
+    """Return the graph of the training form, for training in another framework: outputs, losses and new states.
 
     The new value of a state is named `STATE/new`. Raises `InputError` if an output has the name of the total loss.
     """
@@ -99,9 +99,9 @@ def updated_start(forward: Graph, name: str, info: StateInfo) -> Value:
 def parameter_gradients(
     forward: Graph, starts: Mapping[str, Value], solver: SolverSpec | None, factor: Callable[[Value], Value]
 ) -> dict[str, Value]:
-    """Return the gradient by each of `starts` of the losses that its parameter minimizes, times a factor.
+    """Return the gradients with respect to `starts`, each of the losses that its parameter minimizes.
 
-    `forward` has the losses, of which each group of the solver may minimize some. `factor` multiplies a loss.
+    `forward` has the losses, of which each parameter group of the solver may minimize some. `factor` scales a loss.
     """
     objectives: dict[Names | None, list[str]] = {}
     for name in starts:
@@ -120,7 +120,7 @@ def _partial_loss(forward: Graph, names: Sequence[str]) -> Value:
 
 
 def gradients_graph(spec: NetSpec, net: NetGraph, solver: SolverSpec | None) -> Graph:
-    """Losses, and the gradient by each trained parameter of the losses that it minimizes."""
+    """Return the graph of the losses and of the gradients with respect to trained parameters."""
     forward = forward_graph(spec, net)
     trained = {name: updated_start(forward, name, info) for name, info in net.builder.states.items() if info.trainable}
     computed = parameter_gradients(forward, trained, solver, lambda loss: loss)

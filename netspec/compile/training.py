@@ -65,7 +65,7 @@ class StepGraph:
     """Label of the state that replaces a parameter in evaluation, by the parameter's name."""
 
     def with_losses(self, outputs: Mapping[str, Value]) -> Self:
-        """Return the step with losses among its outputs, of which the total is the guard."""
+        """Return the step with the losses added to its outputs, and the total loss as guard."""
         return replace(self, graph=replace(self.graph, outputs={**outputs, **self.graph.outputs}, guard=outputs[LOSS]))
 
 
@@ -91,7 +91,7 @@ class Training:
 
     @property
     def _adapts(self) -> bool:
-        """True if the loss scale is dynamic, so that steps can be skipped."""
+        """Whether the loss scale is dynamic, so that steps can be skipped."""
         return self.scaling is not None and self.scaling.growth_steps is not None
 
     def step(self, net: NetGraph) -> StepGraph:
@@ -101,7 +101,7 @@ class Training:
         return self.apply_solver(net, starts, gradient, forward.updates).with_losses(forward.outputs)
 
     def accumulate(self, net: NetGraph) -> StepGraph:
-        """Build the losses of one of several batches, and its gradients added to the sums of those before.
+        """Build the losses of one of several batches, and add its gradients to the sums over the preceding batches.
 
         Raises `SpecError` if there is nothing to train.
         """
@@ -116,7 +116,7 @@ class Training:
         gradients: Mapping[str, Value],
         weigh: Callable[[Value], Value],
     ) -> StepGraph:
-        """Add weighed gradients to their sums; the first batch of a step starts these at 0."""
+        """Add weighted gradients to their sums, which start at 0 with the first batch of a step."""
         first = net.builder.input(FIRST, TensorType((), DType.BOOL))
         states, updates = {}, dict(forward.updates)
         for name, value in gradients.items():
@@ -161,10 +161,12 @@ class Training:
                 "`freeze`, `trainable: false` and a `learning_rate_multiplier` of 0 freeze a layer" if frozen else None
             )
             message = f"there is nothing to train: {'every layer is frozen' if frozen else 'no layer has parameters'}"
-            raise SpecError(Problem(message, self._freezing() or self.spec.where("layers"), "layers", hint=hint))
+            raise SpecError(
+                Problem(message, self._freezing_location() or self.spec.where("layers"), "layers", hint=hint)
+            )
         return trained
 
-    def _freezing(self) -> Location | None:
+    def _freezing_location(self) -> Location | None:
         """Return where the spec freezes the first frozen layer: its `trainable`, or `init_from.freeze`."""
         return next((layer.where("trainable") for layer in self.spec.layers if layer.trainable is False), None)
 
@@ -177,7 +179,7 @@ class Training:
     def forward_backward(
         self, net: NetGraph, weigh: Callable[[Value], Value] = lambda loss: loss
     ) -> tuple[Graph, dict[str, Value]]:
-        """Build the losses with new statistics, and the gradients of the weighed losses times their scale."""
+        """Build losses and new statistics, and the gradients of the weighted losses times the loss scale."""
         forward, scale = forward_graph(self.spec, net, with_metrics=self.log_metrics), self.loss_scale()
         starts = {name: updated_start(forward, name, info) for name, info in self.trained(net).items()}
 
@@ -197,10 +199,10 @@ class Training:
         extra: ExtraStates | None = None,
         before: Mapping[str, Value] | None = None,
     ) -> StepGraph:
-        """Build the solver's update of parameters from `starts` by gradients that are `scaled` like the loss.
+        """Build the solver's update of the parameters `starts` by the gradients `scaled`, which contain the loss scale.
 
-        `others` are further states with new values, and `extra` those that no layer has. `before` are the values of the
-        parameters in a step that is skipped, if these are not the states of the net.
+        `others` has new values of further states, and `extra` states that no layer has. `before` has the values that
+        parameters keep if the step is skipped, if these are not the net's states.
         """
         states = net.builder.states
         self.solver.check([name for name, info in states.items() if info.role == "parameter"])
@@ -244,13 +246,13 @@ class Training:
     def cross_worker_sums(
         self, net: NetGraph, starts: Mapping[str, Value], totals: list[Value]
     ) -> CrossWorkerSums | None:
-        """Return what the solver needs if workers update shards of parameters; the sums are added to `totals`."""
+        """Return how the solver sums over workers that update shards of parameters; the sums are added to `totals`."""
         return None
 
     def _gradient_norm(self, params: Sequence[Param], sums: CrossWorkerSums | None) -> Value:
-        """L2 norm of all gradients together. Clipping by it has the same sums of squares, which are computed once.
+        """L2 norm of all gradients together. Clipping by global norm shares the same sums of squares.
 
-        If workers have pieces of the gradients, `sums` adds up their squares.
+        If workers hold shards of the gradients, `sums` adds up the squares over workers.
         """
         squares = [scalar(0.0, self.dtype)] if sums is not None else []
         for param in params:
@@ -266,13 +268,13 @@ class Training:
             return State(label, TensorType((), self.dtype))()
 
     def loss_scale(self) -> Value | None:
-        """Factor of the loss before backward."""
+        """Factor by which the loss is multiplied before differentiation."""
         if self.scaling is None:
             return None
         return self._state(SCALE) if self._adapts else scalar(self.scaling.initial, self.dtype)
 
     def _scale_states(self) -> dict[str, StateInfo]:
-        """The states of the loss scale, if it adapts."""
+        """The states of the loss scale, if it is dynamic."""
         if self.scaling is None or not self._adapts:
             return {}
         initial = {SCALE: self.scaling.initial, GOOD_STEPS: 0.0, SKIPPED: 0.0}
@@ -289,7 +291,7 @@ class Training:
     ) -> dict[str, Value]:
         """Apply the updates if all gradients are finite, keep the old values otherwise; update the loss scale.
 
-        If workers hold different gradients, the results of their checks are summed.
+        If workers hold different gradients, their checksums are summed over workers.
         """
         assert self.scaling is not None
         assert self.scaling.growth_steps is not None
@@ -301,7 +303,7 @@ class Training:
             finite = Equal()(checksum, zero)
             updated = {name: Where()(finite, value, old[name]) for name, value in updates.items()}
             scale, good, skipped = map(self._state, (SCALE, GOOD_STEPS, SKIPPED))
-            # Workers that train independently average this state, so it need not be an integer.
+            # Workers that train independently average this state, so it may be fractional.
             grows = Greater()(good + one, scalar(self.scaling.growth_steps - 0.5, self.dtype))
             grown = Where()(grows, Minimum()(scale * 2.0, scalar(MAX_SCALE, self.dtype)), scale)
             updated[SCALE] = Where()(finite, grown, Maximum()(scale * 0.5, scalar(MIN_SCALE, self.dtype)))

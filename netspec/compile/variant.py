@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class CompiledVariant:
     """A net for one purpose and batch size; each stage of its compilation runs when it is first used.
 
-    A check ends with the graph: it loads neither the passes, nor what runs programs.
+    `netspec check` needs only the graph: it loads neither the passes nor the code that runs programs.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class CompiledVariant:
 
     @cached_property
     def _shared(self) -> SharedPlan | None:
-        """The plan that other nets run too, if this one shares its plans."""
+        """The plan shared with other nets, if this one shares its plans."""
         sharing = self._compiler.shared_plans
         if sharing is None:
             return None
@@ -142,7 +142,7 @@ class CompiledVariant:
             return Program(plan, self._compiler.device, states, None if shared is None else shared.arena)
         except OutOfMemory as error:
             (problem,) = error.problems
-        # The free memory is known only now that the failed allocations are released.
+        # Outside the `except` block the failed allocations are released, so that the free memory is known.
         planned = f"batches of {self._batch_size:,} need {plan.memory.nbytes / 1e9:,.1f} GB for the program"
         needs = f"in addition to {states.nbytes / 1e9:,.1f} GB of states"
         notes = [f"{planned} `{self._purpose}`, {needs}", *self._largest_batch_note()]
