@@ -16,7 +16,7 @@ from netspec.exchange.formats.onnx.metadata import meanings
 from netspec.exchange.interface import Imported, ImportOptions
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.inputs import OPEN_BATCH, OTHER_BATCH, add_inputs, pinned
-from netspec.exchange.lift.layer_fusion import join
+from netspec.exchange.lift.layer_fusion import fuse_layers
 from netspec.exchange.lift.outputs import add_outputs, draft_of, name_layers, notes, output_names, tensor_names
 from netspec.exchange.lift.patterns import find_patterns
 from netspec.exchange.lift.training_form import as_net, freeze
@@ -36,7 +36,7 @@ class UnsupportedModel(InputError):
 
 @dataclass(frozen=True)
 class BoundaryTensor:
-    """An input or output of a model in the net: its name there, and the model's axis that the net has in front.
+    """An input or output of a model: its name in the net, and the model's axis of samples, which the net has in front.
 
     Without such an axis the whole model is one sample, and the net has a batch axis in front of the model's axes.
     """
@@ -49,7 +49,7 @@ class BoundaryTensor:
         return array[np.newaxis] if self.batch is None else np.moveaxis(array, self.batch, 0)
 
     def from_net(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Convert an array of the net to one of the model: of a single sample, the first one."""
+        """Convert an array of the net to one of the model; if the model is one sample, take the first."""
         return np.asarray(array[0]) if self.batch is None else np.moveaxis(array, 0, self.batch)
 
 
@@ -74,7 +74,7 @@ def lift_model(model: ImportedGraph, options: ImportOptions, origin: str) -> Lif
     layers, outputs = name_layers(ctx), output_names(ctx)
     draft = draft_of(ctx, Path(origin).name)
     types = ctx.tensors.types()
-    join(draft, {name: types[tensor].shape for layer in layers for tensor, name in tensor_names(layer).items()})
+    fuse_layers(draft, {name: types[tensor].shape for layer in layers for tensor, name in tensor_names(layer).items()})
     freeze(model, draft.layers)
     arrays = draft.arrays()
     inputs = {feed.name: BoundaryTensor(clean(feed.name), feed.batch) for feed in ctx.inputs.values()}
@@ -87,7 +87,7 @@ def lift_model(model: ImportedGraph, options: ImportOptions, origin: str) -> Lif
 
 
 def _specialized(model: ImportedGraph, options: ImportOptions, origin: str) -> ImportedGraph:
-    """The model with the values of inputs that the user gives as constants, cut where the user asks."""
+    """The model with the user's values of inputs as constants, cut at the tensors that the user names."""
     values, wrong = pinned(model.inputs, options.values)
     if wrong:
         raise InputError(replace(problem, message=f"{origin}: {problem.message}") for problem in wrong)
@@ -112,7 +112,7 @@ def _cut_at(model: ImportedGraph, names: Sequence[str], origin: str) -> dict[str
 
 
 def _computed(model: ImportedGraph) -> list[str]:
-    """The tensors that depend on the model's inputs, without constant ones."""
+    """The tensors that depend on the model's inputs."""
     fed = {model_input.name for model_input in model.inputs}
     computed = []
     for node in model.nodes:
@@ -123,10 +123,10 @@ def _computed(model: ImportedGraph) -> list[str]:
 
 
 def _lift(model: ImportedGraph, options: ImportOptions) -> LiftContext:
-    """Lift a model in batches, or as a single sample if its samples are mixed; with problems if neither is possible.
+    """Lift a model in batches, or as a single sample if it mixes samples; with problems if neither is possible.
 
-    Problems with batches don't matter if the model can be lifted as a single sample, which is tried whenever one of
-    these problems concerns the batch. If neither is possible, the problems of both are reported, except mixed samples.
+    A single sample is tried whenever one of the problems in batches is a mix of samples. If it succeeds, the problems
+    in batches don't matter; else the problems of both are reported, except mixed samples.
     """
     in_batches = _attempt(model, options)
     if in_batches.counts_batch and not in_batches.report.failed and in_batches.batch_size != 1:
@@ -155,7 +155,7 @@ def _lift(model: ImportedGraph, options: ImportOptions) -> LiftContext:
 def _attempt(
     model: ImportedGraph, options: ImportOptions, *, batch_size: int = 0, single_sample: bool = False
 ) -> LiftContext:
-    """Lift a model in one way, to layers or to problems."""
+    """Lift a model in batches or as a single sample; the report has the problems."""
     ctx = LiftContext(model, single_sample=single_sample)
     add_inputs(ctx, options.shapes, batch_size)
     ctx.nodes.lift_graph()
@@ -165,7 +165,7 @@ def _attempt(
 
 
 def _depending_on_batch(first: LiftContext, second: LiftContext) -> list[Problem]:
-    """Problems of layers that differ between two sizes of the batch: they compute with the size."""
+    """A problem for each layer that differs between two batch sizes: it computes with the batch size."""
     layer_pairs = zip_longest(first.layers.written, second.layers.written)
     return [
         Problem(f"{(layer or other_layer).node.describe()}: what it computes depends on the size of the batch")

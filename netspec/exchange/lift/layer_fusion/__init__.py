@@ -1,11 +1,11 @@
-"""Join layers of a draft that mean one layer, as a person would write it.
+"""Fuse layers of a draft that together compute one layer, as a person would write it.
 
-This follows lifting: then all ways to write a product or a scale are one, and shapes are known. Each other module is a
-family of rules, and is imported by `fusion`.
+This runs after lifting, when shapes are known, and products and scales are the same layers however the model wrote
+them. Each other module is a family of rules, and is imported by `fusion`.
 """
 
 from __future__ import annotations
 
-from netspec.exchange.lift.layer_fusion.fusion import join
+from netspec.exchange.lift.layer_fusion.fusion import fuse_layers
 
-__all__ = ["join"]
+__all__ = ["fuse_layers"]

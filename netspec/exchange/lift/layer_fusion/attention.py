@@ -1,4 +1,4 @@
-"""Attention as products and a softmax: MultiHeadAttention with its projections, or Attention without."""
+"""Fuse matrix products and a softmax into MultiHeadAttention with its projections, or into Attention without."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from netspec.exchange.lift.layer_fusion.fusion import Chains, Joint, joining
-from netspec.exchange.lift.layer_fusion.masks import masked, unguarded
+from netspec.exchange.lift.layer_fusion.fusion import DraftGraph, Fusion, fusion_rule
+from netspec.exchange.lift.layer_fusion.masks import masked, without_nan_guard
 from netspec.exchange.net_yaml_writer import DraftLayer
 
 
 @dataclass
-class Looks:
-    """A weighted mean of values: softmax(scale · query · keyᵀ + mask) · value."""
+class ScaledDotProduct:
+    """Scaled dot-product attention: softmax(scale · query · keyᵀ + mask) · value."""
 
     query: str
     key: str
     value: str
     scale: float
     causal: bool = False
-    key_turned: bool = False
+    key_transposed: bool = False
     """Whether `key` has its positions along its last axis, not its features."""
     parts: list[DraftLayer] = field(default_factory=list)
 
 
 @dataclass
-class Heads:
+class HeadProjection:
     """A projection of a sequence into heads: Dense, Reshape, Permute."""
 
     dense: DraftLayer
     scale: float
     shape: tuple[int, int]
-    """Heads, and the size of each."""
+    """Number of heads, and the size of each."""
     parts: list[DraftLayer]
 
 
-@joining
-def multi_head_attention(chains: Chains, layer: DraftLayer) -> Joint | None:
-    """Dense of the heads that were brought together of what each found in its projections."""
-    joined = chains.layer(layer.sources[0], "Reshape") if _is_projection(layer) else None
-    permuted = chains.only(joined.sources[0], "Permute", dims=[2, 1, 3]) if joined is not None else None
-    product = chains.layer(permuted.sources[0], "MatMul") if permuted is not None else None
-    looks = _looks(chains, product) if product is not None else None
-    if looks is None or joined is None or permuted is None or product is None:
+@fusion_rule
+def multi_head_attention(graph: DraftGraph, layer: DraftLayer) -> Fusion | None:
+    """Attention of projected heads → Permute and Reshape, which concatenate the heads → Dense."""
+    joined = graph.layer(layer.sources[0], "Reshape") if _is_linear(layer) else None
+    permuted = graph.only(joined.sources[0], "Permute", dims=[2, 1, 3]) if joined is not None else None
+    product = graph.layer(permuted.sources[0], "MatMul") if permuted is not None else None
+    attended = _scaled_dot_product(graph, product) if product is not None else None
+    if attended is None or joined is None or permuted is None or product is None:
         return None
-    query = _heads(chains, looks.query, [2, 1, 3])
-    key = _heads(chains, looks.key, [2, 3, 1] if looks.key_turned else [2, 1, 3])
-    value = _heads(chains, looks.value, [2, 1, 3])
+    query = _head_projection(graph, attended.query, [2, 1, 3])
+    key = _head_projection(graph, attended.key, [2, 3, 1] if attended.key_transposed else [2, 1, 3])
+    value = _head_projection(graph, attended.value, [2, 1, 3])
     if query is None or key is None or value is None or query.shape != key.shape or value.scale != 1:
         return None
     count, size = query.shape
-    scale = looks.scale * query.scale * key.scale
+    scale = attended.scale * query.scale * key.scale
     if value.shape[0] != count or not isclose(scale, 1 / sqrt(size), rel_tol=1e-4):
         return None
     if joined.fields["target_shape"][1:] != [count * value.shape[1]]:
@@ -64,7 +64,7 @@ def multi_head_attention(chains: Chains, layer: DraftLayer) -> Joint | None:
         del fields["value_dim"]
     if layer.fields["units"] != query.dense.arrays["kernel"].shape[0]:
         fields["output_shape"] = layer.fields["units"]
-    if looks.causal:
+    if attended.causal:
         fields["use_causal_mask"] = True
     projections = {"query": query, "key": key, "value": value}
     arrays = _weights(
@@ -82,60 +82,60 @@ def multi_head_attention(chains: Chains, layer: DraftLayer) -> Joint | None:
     sources = [query.dense.sources[0], value.dense.sources[0], key.dense.sources[0]]
     while len(sources) > 1 and sources[-1] == sources[-2]:
         sources.pop()
-    parts = [*query.parts, *key.parts, *value.parts, *looks.parts, product, permuted, joined]
-    if not chains.alone([*parts, layer], layer):
+    parts = [*query.parts, *key.parts, *value.parts, *attended.parts, product, permuted, joined]
+    if not graph.alone([*parts, layer], layer):
         return None
     return DraftLayer(layer.name, "MultiHeadAttention", fields, tuple(sources), arrays), parts
 
 
-@joining
-def attention(chains: Chains, layer: DraftLayer) -> Joint | None:
-    """softmax(query · keyᵀ) · value over sequences."""
-    looks = _looks(chains, layer) if layer.type == "MatMul" else None
-    if looks is None or looks.key_turned or not isclose(looks.scale, 1.0, rel_tol=1e-6):
+@fusion_rule
+def attention(graph: DraftGraph, layer: DraftLayer) -> Fusion | None:
+    """softmax(query · keyᵀ) · value over sequences → Attention."""
+    attended = _scaled_dot_product(graph, layer) if layer.type == "MatMul" else None
+    if attended is None or attended.key_transposed or not isclose(attended.scale, 1.0, rel_tol=1e-6):
         return None
-    if not chains.alone([*looks.parts, layer], layer):
+    if not graph.alone([*attended.parts, layer], layer):
         return None
-    sources = [looks.query, looks.value, looks.key]
-    if any(chains.ranks[name] != 3 for name in sources):
+    sources = [attended.query, attended.value, attended.key]
+    if any(graph.ranks[name] != 3 for name in sources):
         return None
-    if looks.key == looks.value:
+    if attended.key == attended.value:
         sources.pop()
-    fields = {"use_causal_mask": True} if looks.causal else {}
-    return DraftLayer(layer.name, "Attention", fields, tuple(sources)), looks.parts
+    fields = {"use_causal_mask": True} if attended.causal else {}
+    return DraftLayer(layer.name, "Attention", fields, tuple(sources)), attended.parts
 
 
-def _is_projection(layer: DraftLayer) -> bool:
+def _is_linear(layer: DraftLayer) -> bool:
     return layer.type == "Dense" and not layer.fields.keys() - {"units", "use_bias"}
 
 
-def _looks(chains: Chains, product: DraftLayer) -> Looks | None:
-    """The weighted mean that a product of matrices is, if its first operand is a softmax."""
+def _scaled_dot_product(graph: DraftGraph, product: DraftLayer) -> ScaledDotProduct | None:
+    """The attention that ends in the MatMul `product`, if its first operand is a softmax."""
     if product.fields:
         return None
-    name, guards = unguarded(chains, product.sources[0])
-    weights = chains.layers.get(name)
+    name, guards = without_nan_guard(graph, product.sources[0])
+    weights = graph.layers.get(name)
     if weights is None or weights.type != "Activation" or weights.fields != {"activation": "softmax"}:
         return None
-    mask = masked(chains, weights.sources[0])
+    mask = masked(graph, weights.sources[0])
     if mask is None:
         return None
-    looks = Looks("", "", product.sources[1], 1.0, mask.causal, parts=[*guards, weights, *mask.parts])
-    name, looks.scale = _scaled(chains, mask.scores, looks.parts)
-    scores = chains.layer(name, "MatMul")
+    attended = ScaledDotProduct("", "", product.sources[1], 1.0, mask.causal, parts=[*guards, weights, *mask.parts])
+    name, attended.scale = _skip_scalings(graph, mask.scores, attended.parts)
+    scores = graph.layer(name, "MatMul")
     if scores is None or scores.fields.keys() - {"transpose_b"}:
         return None
-    looks.query, looks.key = scores.sources
-    looks.key_turned = not scores.fields.get("transpose_b")
-    looks.parts.append(scores)
-    return looks
+    attended.query, attended.key = scores.sources
+    attended.key_transposed = not scores.fields.get("transpose_b")
+    attended.parts.append(scores)
+    return attended
 
 
-def _scaled(chains: Chains, name: str, parts: list[DraftLayer]) -> tuple[str, float]:
-    """The layer in front of scalings, and the product of their factors."""
+def _skip_scalings(graph: DraftGraph, name: str, parts: list[DraftLayer]) -> tuple[str, float]:
+    """The tensor before the scalings that end in `name`, and the product of their factors."""
     factor = 1.0
     while True:
-        layer = chains.layer(name, "Power")
+        layer = graph.layer(name, "Power")
         if layer is None or layer.fields.keys() - {"scale"}:
             return name, factor
         factor *= layer.fields.get("scale", 1.0)
@@ -143,23 +143,23 @@ def _scaled(chains: Chains, name: str, parts: list[DraftLayer]) -> tuple[str, fl
         (name,) = layer.sources
 
 
-def _heads(chains: Chains, name: str, dims: list[int]) -> Heads | None:
-    """The projection into heads that `name` is, its axes turned so."""
+def _head_projection(graph: DraftGraph, name: str, dims: list[int]) -> HeadProjection | None:
+    """The projection into heads that ends in `name`, with a Permute of these `dims`."""
     parts: list[DraftLayer] = []
-    name, first = _scaled(chains, name, parts)
-    permuted = chains.only(name, "Permute", dims=dims)
+    name, first = _skip_scalings(graph, name, parts)
+    permuted = graph.only(name, "Permute", dims=dims)
     if permuted is None:
         return None
-    name, second = _scaled(chains, permuted.sources[0], parts)
-    split = chains.layer(name, "Reshape")
+    name, second = _skip_scalings(graph, permuted.sources[0], parts)
+    split = graph.layer(name, "Reshape")
     shape = split.fields["target_shape"] if split is not None else []
     projection, third = None, 1.0
     if split is not None and len(shape) == 3:
-        name, third = _scaled(chains, split.sources[0], parts)
-        projection = _projection(chains, name)
+        name, third = _skip_scalings(graph, split.sources[0], parts)
+        projection = _projection(graph, name)
         parts.append(split)
-    else:  # one product for queries, keys and values, split into heads before it is taken apart
-        projection = _picked(chains, name, 4)
+    else:  # one Dense for query, key and value, whose output is split into heads first
+        projection = _gathered_third(graph, name, 4)
         shape = (
             projection[1][0].fields["target_shape"][:1] + projection[1][0].fields["target_shape"][2:]
             if projection
@@ -167,34 +167,36 @@ def _heads(chains: Chains, name: str, dims: list[int]) -> Heads | None:
         )
     if projection is None or projection[0].fields["units"] != shape[1] * shape[2]:
         return None
-    return Heads(projection[0], first * second * third, (shape[1], shape[2]), [*parts, permuted, *projection[1]])
+    return HeadProjection(
+        projection[0], first * second * third, (shape[1], shape[2]), [*parts, permuted, *projection[1]]
+    )
 
 
 Part: TypeAlias = "tuple[DraftLayer, list[DraftLayer]]"
-"""A Dense, and the layers that it stands for: itself, or those that make a part of what a wider one makes."""
+"""A Dense, and the layers that it replaces: itself, or a packed projection and the layers that select a third of it."""
 
 
-def _projection(chains: Chains, name: str) -> Part | None:
-    """The Dense that makes what `name` is, on its own or as a part of a wider one."""
-    dense = chains.layer(name, "Dense")
+def _projection(graph: DraftGraph, name: str) -> Part | None:
+    """The Dense that computes `name`, alone or as a third of a packed projection of query, key and value."""
+    dense = graph.layer(name, "Dense")
     if dense is not None:
-        return (dense, [dense]) if _is_projection(dense) else None
-    split = chains.layers.get(name.rpartition(".")[0])
+        return (dense, [dense]) if _is_linear(dense) else None
+    split = graph.layers.get(name.rpartition(".")[0])
     if split is None or split.type != "Split":
-        return _picked(chains, name, 3)
-    wide, sections = chains.layers.get(split.sources[0]), split.fields.get("sections")
+        return _gathered_third(graph, name, 3)
+    wide, sections = graph.layers.get(split.sources[0]), split.fields.get("sections")
     number = name.rpartition(".")[2]
     if wide is None or split.fields.get("axis") not in (2, -1) or sections != 3 or not number.isdecimal():
         return None
     return _third(wide, int(number), [split])
 
 
-def _picked(chains: Chains, name: str, rank: int) -> Part | None:
-    """One of the three parts of a product that a Reshape to `rank` axes splits; None if the layer is not one."""
-    squeezed = chains.only(name, "Squeeze", axis=2)
-    picked = chains.layer(squeezed.sources[0], "Gather") if squeezed is not None else None
-    apart = chains.layers.get(picked.sources[0]) if picked is not None and len(picked.sources) == 1 else None
-    wide = chains.layers.get(apart.sources[0]) if apart is not None and apart.type == "Reshape" else None
+def _gathered_third(graph: DraftGraph, name: str, rank: int) -> Part | None:
+    """The third of a packed projection that a Reshape (to `rank` axes), a Gather and a Squeeze select, if any."""
+    squeezed = graph.only(name, "Squeeze", axis=2)
+    picked = graph.layer(squeezed.sources[0], "Gather") if squeezed is not None else None
+    apart = graph.layers.get(picked.sources[0]) if picked is not None and len(picked.sources) == 1 else None
+    wide = graph.layers.get(apart.sources[0]) if apart is not None and apart.type == "Reshape" else None
     if squeezed is None or picked is None or apart is None or wide is None:
         return None
     shape, indices = apart.fields["target_shape"], picked.fields.get("indices", [])
@@ -204,8 +206,8 @@ def _picked(chains: Chains, name: str, rank: int) -> Part | None:
 
 
 def _third(wide: DraftLayer, number: int, parts: list[DraftLayer]) -> Part | None:
-    """A Dense of one of the three parts of what another makes."""
-    if not _is_projection(wide) or wide.fields["units"] % 3 or not 0 <= number < 3:
+    """A Dense that computes one third of the output of the Dense `wide`."""
+    if not _is_linear(wide) or wide.fields["units"] % 3 or not 0 <= number < 3:
         return None
     units = wide.fields["units"] // 3
     arrays = {name: array[..., number * units : (number + 1) * units] for name, array in wide.arrays.items()}

@@ -1,4 +1,4 @@
-"""The readers of each layer in a draft, and the registered rules that join several layers to one."""
+"""Apply the registered fusion rules, which replace several layers of a draft by one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 from netspec.exchange.net_yaml_writer import Draft, DraftLayer
 from netspec.exchange.rule_table import import_rules
 
-Joint: TypeAlias = "tuple[DraftLayer, list[DraftLayer]]"
-"""A layer that replaces several: it takes the position and name of the last one; `parts` are the others."""
-FusionRule: TypeAlias = "Callable[[Chains, DraftLayer], Joint | None]"
+Fusion: TypeAlias = "tuple[DraftLayer, list[DraftLayer]]"
+"""A layer that replaces several, with the position and name of the last of these; and the others, which are removed."""
+FusionRule: TypeAlias = "Callable[[DraftGraph, DraftLayer], Fusion | None]"
 _rules: list[FusionRule] = []
 
 
-def joining(rule: FusionRule) -> FusionRule:
-    """Decorator: the function says what layer stands for the one given, as the last, and others before it."""
+def fusion_rule(rule: FusionRule) -> FusionRule:
+    """Decorator: register a rule. It gets the last layer of a possible match, and returns the fusion, if any."""
     _rules.append(rule)
     return rule
 
@@ -28,12 +28,12 @@ def _all() -> tuple[FusionRule, ...]:
     return tuple(_rules)
 
 
-class Chains:
-    """The layers of a draft by name, the sizes of what they make, and who reads it."""
+class DraftGraph:
+    """The layers of a draft by name, with the shapes and the readers of their outputs."""
 
     def __init__(self, draft: Draft, shapes: dict[str, tuple[int, ...]]) -> None:
         self.shapes = shapes
-        """Shapes with a batch of any size; a rule that changes the shape of a layer updates its entry."""
+        """Shapes by tensor, whose batch size has no meaning. A rule that changes a layer's shape updates its entry."""
         self.ranks = {name: len(shape) for name, shape in self.shapes.items()}
         self.layers = {layer.name: layer for layer in draft.layers}
         self._readers = {name: layer for layer in draft.layers for name in layer.sources}
@@ -41,21 +41,21 @@ class Chains:
         self._reads.update(draft.outputs)
 
     def reader(self, name: str) -> DraftLayer | None:
-        """The layer that alone reads what `name` is."""
+        """The only reader of the tensor `name`; None if there are several, or it is an output."""
         return self._readers.get(name) if self._reads[name] == 1 else None
 
     def only(self, name: str, type_: str, **fields: Any) -> DraftLayer | None:
-        """The layer of this type, with these fields and no others, that makes what `name` is for one reader alone."""
+        """The layer `name` if it has this type, exactly these fields, and a single reader."""
         layer = self.layer(name, type_)
         return layer if layer is not None and layer.fields == fields else None
 
     def layer(self, name: str, type_: str) -> DraftLayer | None:
-        """The layer of this type that makes what `name` is for one reader alone."""
+        """The layer `name` if it has this type and a single reader."""
         layer = self.layers.get(name)
         return layer if layer is not None and layer.type == type_ and self._reads[name] == 1 else None
 
     def alone(self, layers: Sequence[DraftLayer], last: DraftLayer) -> bool:
-        """Whether only layers among these read what they make, but for what the last makes."""
+        """Whether no other layers read the outputs of these layers, except the output of `last`."""
         different = {layer.name: layer for layer in layers}
         inside = Counter(name for layer in different.values() for name in layer.sources)
         read_outputs = {
@@ -64,34 +64,34 @@ class Chains:
         return all(self._reads[name] == inside[name] for name in read_outputs - {last.name})
 
 
-def join(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Join several layers to one wherever a rule can. `shapes` are those of the results of layers."""
+def fuse_layers(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Fuse layers wherever a rule matches. `shapes` are those of the layers' outputs."""
     known_shapes = {**{name: (0, *entry["shape"]) for name, entry in draft.inputs.items()}, **shapes}
     changed = True
-    while changed:  # what one rule makes may be what another looks for
-        _leave_out(draft, known_shapes)
+    while changed:  # the result of one rule may be part of a match of another
+        _remove_no_ops(draft, known_shapes)
         changed = sum(_apply(rule, draft, known_shapes) for rule in _all()) > 0
-    _leave_out(draft, known_shapes)
+    _remove_no_ops(draft, known_shapes)
 
 
 def _apply(rule: FusionRule, draft: Draft, shapes: dict[str, tuple[int, ...]]) -> bool:
-    """Join several layers to one wherever this rule can. Returns whether it did."""
-    chains = Chains(draft, shapes)
+    """Fuse layers wherever this rule matches. Return whether it did."""
+    graph = DraftGraph(draft, shapes)
     removed_names: set[str] = set()
     replaced: dict[str, DraftLayer] = {}
     for layer in draft.layers:
-        joint = rule(chains, layer)
-        if joint is not None and joint[1] and removed_names.isdisjoint(removed.name for removed in joint[1]):
-            replaced[layer.name] = joint[0]
-            removed_names |= {removed.name for removed in joint[1]}
+        fusion = rule(graph, layer)
+        if fusion is not None and fusion[1] and removed_names.isdisjoint(removed.name for removed in fusion[1]):
+            replaced[layer.name] = fusion[0]
+            removed_names |= {removed.name for removed in fusion[1]}
     draft.layers = [replaced.get(layer.name, layer) for layer in draft.layers if layer.name not in removed_names]
     return bool(removed_names)
 
 
-def _leave_out(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Take out Reshapes to the shape that is there already, and constants that nothing reads any more.
+def _remove_no_ops(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Remove Reshapes that do not change the shape, and constants that nothing reads any more.
 
-    Those that make an output stay, for its name.
+    Layers that are outputs of the net stay: they give the outputs their names.
     """
     same: dict[str, str] = {}
     for layer in draft.layers:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from netspec.exchange.lift.layer_fusion.fusion import Chains, Joint, joining
+from netspec.exchange.lift.layer_fusion.fusion import DraftGraph, Fusion, fusion_rule
 from netspec.exchange.net_yaml_writer import DraftLayer
 from netspec.schema.specs.kinds import LAYERS
 
 PLAIN = {"center": False, "scale": False}
 
 
-@joining
-def grouped(chains: Chains, layer: DraftLayer) -> Joint | None:
-    """Reshape → a normalization for each index of the first axis → Reshape back."""
+@fusion_rule
+def reshaped_groups(graph: DraftGraph, layer: DraftLayer) -> Fusion | None:
+    """Reshape to groups → a normalization of each group → Reshape back: GroupNormalization."""
     if layer.type != "Reshape":
         return None
-    norm = chains.layers.get(layer.sources[0])
-    if norm is None or chains.layer(norm.name, norm.type) is None or not _of_first_axis(norm, chains.ranks[norm.name]):
+    norm = graph.layers.get(layer.sources[0])
+    if (
+        norm is None
+        or graph.layer(norm.name, norm.type) is None
+        or not _normalizes_groups(norm, graph.ranks[norm.name])
+    ):
         return None
-    split = chains.layer(norm.sources[0], "Reshape")
-    shape = [*chains.shapes[split.sources[0]][1:]] if split is not None else []
+    split = graph.layer(norm.sources[0], "Reshape")
+    shape = [*graph.shapes[split.sources[0]][1:]] if split is not None else []
     if split is None or [*layer.fields["target_shape"]] != shape or len(shape) < 2:
         return None
     groups = split.fields["target_shape"][0]
@@ -31,15 +35,15 @@ def grouped(chains: Chains, layer: DraftLayer) -> Joint | None:
     return DraftLayer(layer.name, "GroupNormalization", fields, split.sources), [split, norm]
 
 
-@joining
-def scaled(chains: Chains, layer: DraftLayer) -> Joint | None:
-    """A normalization without a factor and an offset → Scale or Bias of each channel."""
+@fusion_rule
+def scaled(graph: DraftGraph, layer: DraftLayer) -> Fusion | None:
+    """A normalization without gamma and beta → Scale or Bias per channel: the normalization with them."""
     if layer.fields.keys() - {"use_bias"} or layer.type not in ("Scale", "Bias"):
         return None
-    norm = chains.layers.get(layer.sources[0])
+    norm = graph.layers.get(layer.sources[0])
     if norm is None or norm.type not in ("GroupNormalization", "InstanceNormalization") or "axis" in norm.fields:
         return None
-    if chains.layer(norm.name, norm.type) is None or not norm.fields.items() >= PLAIN.items():
+    if graph.layer(norm.name, norm.type) is None or not norm.fields.items() >= PLAIN.items():
         return None
     scales = {"gamma": layer.arrays.get("scale"), "beta": layer.arrays.get("bias")}
     arrays = {name: array for name, array in scales.items() if array is not None}
@@ -48,8 +52,8 @@ def scaled(chains: Chains, layer: DraftLayer) -> Joint | None:
     return DraftLayer(layer.name, norm.type, fields, norm.sources, arrays), [norm]
 
 
-def _of_first_axis(norm: DraftLayer, rank: int) -> bool:
-    """Whether it takes the mean of all but the first axis of a sample, and scales nothing."""
+def _normalizes_groups(norm: DraftLayer, rank: int) -> bool:
+    """Whether it normalizes each index of a sample's first axis on its own, with gamma 1 and beta 0."""
     scales = any((array != neutral).any() for array, neutral in _arrays(norm))
     if norm.type == "InstanceNormalization":
         return "axis" not in norm.fields and not scales

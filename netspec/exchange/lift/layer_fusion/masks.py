@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from netspec.exchange.lift.layer_fusion.fusion import Chains
+from netspec.exchange.lift.layer_fusion.fusion import DraftGraph
 from netspec.exchange.net_yaml_writer import DraftLayer
 
 FORBIDDEN = -1e4
-"""A mask value up to which softmax gives 0."""
+"""Softmax is 0 for mask values of at most this number."""
 LETTERS = "xyzw"
 """The operands of an Expression."""
 
@@ -27,13 +27,13 @@ class Masked:
     parts: list[DraftLayer]
 
 
-def masked(chains: Chains, name: str) -> Masked | None:
-    """The scores before the masks on `name`; None if one of them is not causal."""
+def masked(graph: DraftGraph, name: str) -> Masked | None:
+    """The scores before the masks that end in `name`; None if one of the masks is not causal."""
     masked = Masked(name, False, [])
     while True:
-        mask, layer = None, chains.layers.get(masked.scores)
-        if layer is not None and chains.layer(masked.scores, layer.type) is not None:
-            mask = _added(chains, layer) or _chosen(chains, layer)
+        mask, layer = None, graph.layers.get(masked.scores)
+        if layer is not None and graph.layer(masked.scores, layer.type) is not None:
+            mask = _added(graph, layer) or _chosen(graph, layer)
         if mask is None or layer is None:
             return masked
         scores, array = mask
@@ -43,30 +43,30 @@ def masked(chains: Chains, name: str) -> Masked | None:
         masked = Masked(scores, masked.causal or causal, [*masked.parts, layer])
 
 
-def unguarded(chains: Chains, name: str) -> tuple[str, list[DraftLayer]]:
-    """The tensor before NaN is replaced, as PyTorch does after a softmax whose mask may forbid everything."""
-    guard = chains.layer(name, "Expression")
+def without_nan_guard(graph: DraftGraph, name: str) -> tuple[str, list[DraftLayer]]:
+    """The tensor before its NaN are replaced by 0, as PyTorch does after a softmax that may have all keys masked."""
+    guard = graph.layer(name, "Expression")
     if guard is None or guard.fields.get("expr") != "where(x, 0.0, y)" or len(guard.sources) != 2:
         return name, []
-    test = chains.layer(guard.sources[0], "Expression")
+    test = graph.layer(guard.sources[0], "Expression")
     if test is None or test.fields.get("expr") != "isnan(x)" or test.sources != guard.sources[1:]:
         return name, []
     return guard.sources[1], [guard, test]
 
 
-def _added(chains: Chains, layer: DraftLayer) -> tuple[str, NDArray[Any]] | None:
-    if layer.type != "Bias" or layer.fields != {"axis": chains.ranks[layer.name] - 2, "num_axes": 2}:
+def _added(graph: DraftGraph, layer: DraftLayer) -> tuple[str, NDArray[Any]] | None:
+    if layer.type != "Bias" or layer.fields != {"axis": graph.ranks[layer.name] - 2, "num_axes": 2}:
         return None
     return layer.sources[0], layer.arrays["bias"]
 
 
-def _chosen(chains: Chains, layer: DraftLayer) -> tuple[str, NDArray[Any]] | None:
-    """where(mask, scores, -inf), or the other way round, as what would be added."""
+def _chosen(graph: DraftGraph, layer: DraftLayer) -> tuple[str, NDArray[Any]] | None:
+    """where(mask, scores, -inf), or with exchanged branches: the scores, and the equivalent added mask."""
     parts = re.fullmatch(r"where\((\w), ([^,()]+), ([^,()]+)\)", str(layer.fields.get("expr")))
     if layer.type != "Expression" or parts is None or parts[1] not in LETTERS:
         return None
     sources = dict(zip(LETTERS, layer.sources, strict=False))
-    condition, *both = (_constant(chains, sources.get(text, ""), text) for text in parts.groups())
+    condition, *both = (_constant(graph, sources.get(text, ""), text) for text in parts.groups())
     if condition is None or condition.ndim < 2 or condition.size != condition.shape[-2] * condition.shape[-1]:
         return None
     for index, scores in ((0, parts[3]), (1, parts[2])):
@@ -77,9 +77,9 @@ def _chosen(chains: Chains, layer: DraftLayer) -> tuple[str, NDArray[Any]] | Non
     return None
 
 
-def _constant(chains: Chains, name: str, text: str) -> NDArray[Any] | None:
-    """The array of a Parameter, or the number that an operand of an Expression is."""
-    layer = chains.layers.get(name)
+def _constant(graph: DraftGraph, name: str, text: str) -> NDArray[Any] | None:
+    """The array of the Parameter `name`; without a name, the number in the `text` of an Expression."""
+    layer = graph.layers.get(name)
     if layer is not None and layer.type == "Parameter":
         return np.asarray(layer.arrays["value"]).astype(layer.fields.get("dtype", "float32"))
     try:

@@ -1,25 +1,25 @@
-"""Reshape, Permute and Reshape that are one layer: ChannelShuffle, DepthToSpace, SpaceToDepth."""
+"""Reshape → Permute → Reshape as one layer: ChannelShuffle, DepthToSpace, SpaceToDepth."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from netspec.exchange.lift.layer_fusion.fusion import Chains, Joint, joining
+from netspec.exchange.lift.layer_fusion.fusion import DraftGraph, Fusion, fusion_rule
 from netspec.exchange.net_yaml_writer import DraftLayer
 
 
-@joining
-def shuffled(chains: Chains, layer: DraftLayer) -> Joint | None:
-    """Split axes, in another order, made one again."""
-    permuted = chains.layer(layer.sources[0], "Permute") if layer.type == "Reshape" else None
-    split = chains.layer(permuted.sources[0], "Reshape") if permuted is not None else None
+@fusion_rule
+def shuffled(graph: DraftGraph, layer: DraftLayer) -> Fusion | None:
+    """Reshape, which splits axes → Permute → Reshape, which merges axes."""
+    permuted = graph.layer(layer.sources[0], "Permute") if layer.type == "Reshape" else None
+    split = graph.layer(permuted.sources[0], "Reshape") if permuted is not None else None
     if split is None or permuted is None:
         return None
     meaning = _meaning(split.fields["target_shape"], list(permuted.fields["dims"]), layer.fields["target_shape"])
     if meaning is None:
         return None
     type_, fields, shape = meaning
-    if chains.shapes.get(split.sources[0], ())[1:] != shape:  # other axes than those were split
+    if graph.shapes.get(split.sources[0], ())[1:] != shape:  # the first Reshape splits other axes
         return None
     return DraftLayer(layer.name, type_, fields, split.sources), [split, permuted]
 
@@ -27,7 +27,7 @@ def shuffled(chains: Chains, layer: DraftLayer) -> Joint | None:
 def _meaning(
     split: list[int], dims: list[int], target: list[int]
 ) -> tuple[str, dict[str, Any], tuple[int, ...]] | None:
-    """The layer that splits axes into these sizes, turns them and makes these of them; and the sizes that it reads."""
+    """The layer that computes Reshape to `split`, Permute and Reshape to `target`: type, fields, and input shape."""
     match split, dims:
         case [groups, each, *spatial], [2, 1, *rest] if spatial and rest == list(range(3, len(split) + 1)):
             if target == [groups * each, *spatial]:
