@@ -21,19 +21,19 @@ DEEPEST = 14
 """Maximum depth of a formula in nodes, down to the last operator that is not arithmetic."""
 
 PARTS = "of"
-"""The attribute of a node that stands for several: these, in their order."""
+"""Attribute of a node that replaces a pattern: the nodes that it replaces, in order."""
 Attributes: TypeAlias = "Callable[[Match], dict[str, Any] | None]"
 
 
 @dataclass(frozen=True)
 class OperatorPattern:
-    """A formula, and the node that says the same: its operator, its operands by name, and its attributes."""
+    """A formula, and the node that computes the same: its operator, its operands by name, and its attributes."""
 
     op_type: str
     formula: Term
     operands: tuple[str, ...] = ("x",)
     attributes: Attributes = lambda match: dict(match.numbers)
-    """Attributes of the node for a match; None if the match is not the pattern after all."""
+    """Attributes of the node for a match; None rejects the match."""
 
     @cached_property
     def called(self) -> frozenset[str]:
@@ -45,7 +45,7 @@ _families: list[Callable[[], Sequence[OperatorPattern]]] = []
 
 
 def patterns(family: Callable[[], Sequence[OperatorPattern]]) -> Callable[[], Sequence[OperatorPattern]]:
-    """Decorator: the function gives patterns; of those that begin at the same node, the first of the largest counts."""
+    """Decorator: register a function that returns patterns. Of several that end in one node, the largest wins."""
     _families.append(family)
     return family
 
@@ -87,7 +87,7 @@ def _ending_in(op_type: str) -> tuple[OperatorPattern, ...]:
 
 
 def _near(model: ImportedGraph) -> Mapping[str, frozenset[str]]:
-    """For each tensor the operators of the last `DEEPEST` nodes that it comes from."""
+    """For each tensor, the operators of the nodes that it depends on, up to a distance of `DEEPEST` nodes."""
     named = [(node, _ALSO.get(node.op_type, frozenset({node.op_type}))) for node in model.nodes if node.outputs]
     near: dict[str, frozenset[str]] = {}
     for _ in range(DEEPEST):
@@ -99,12 +99,12 @@ def _near(model: ImportedGraph) -> Mapping[str, frozenset[str]]:
             for name in node.outputs
         }
         if near == before:
-            break  # no tensor is deeper than this
+            break
     return near
 
 
 _ALSO = {"ReduceSum": frozenset({"ReduceSum", "ReduceMean"})}
-"""Other operators by which a formula may be computed."""
+"""Operators that a node may be part of: a mean may be written as a sum and a division."""
 
 
 def _without_identities(model: ImportedGraph) -> ImportedGraph:
@@ -127,14 +127,14 @@ def _unchanged_operand(node: OperatorNode, model: ImportedGraph) -> str:
         return ""
     if node.op_type == "Identity":
         return node.operand(0)
-    nothing = {"Max": -inf, "Min": inf}.get(node.op_type)
-    if nothing is None or len(node.inputs) != 2:
+    neutral = {"Max": -inf, "Min": inf}.get(node.op_type)
+    if neutral is None or len(node.inputs) != 2:
         return ""
     limits = [model.constants.get(name) for name in node.inputs]
     remaining = [
         name
         for name, limit in zip(node.inputs, limits, strict=True)
-        if limit is None or limit.shape or limit != nothing
+        if limit is None or limit.shape or limit != neutral
     ]
     return remaining[0] if len(remaining) == 1 else ""
 
@@ -142,7 +142,7 @@ def _unchanged_operand(node: OperatorNode, model: ImportedGraph) -> str:
 def _matches(
     search: PatternSearch, candidates: Sequence[OperatorPattern], node: OperatorNode, replaced: set[str]
 ) -> Iterator[tuple[OperatorNode, frozenset[str]]]:
-    """The nodes that would stand for each pattern that ends in `node`, and the results of those it is made of."""
+    """For each pattern that ends in `node`: the node that replaces it, and the results of the nodes that it uses."""
     for pattern in candidates:
         match = search.find(pattern.formula, node.outputs[0])
         if match is None or match.used & replaced:

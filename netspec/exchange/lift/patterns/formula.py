@@ -1,7 +1,7 @@
-"""Formulas of patterns: `0.5 * x * (1 + call("Erf", x / sqrt2))` is a term, in a form that does not know of order.
+"""Formulas of patterns, such as `0.5 * x * (1 + call("Erf", x / sqrt2))`, as terms that do not depend on order.
 
-Sums are a number and terms with coefficients, products a number and terms with exponents; subtraction, division and
-roots are of these. What is left are limits (`clip`) and other operators (`call`).
+A sum is a number plus terms with coefficients, a product is a number times terms with exponents. Subtraction, division
+and roots are sums and products too. The other kinds of terms are limits (`clip`) and other operators (`call`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Term:
 
     @cached_property
     def reduced(self) -> bool:
-        """Whether it is of sums over axes alone: something may stretch these axes again wherever it is used."""
+        """Whether all its variables are reduced over axes: the model may expand these axes again at any point."""
         match self:
             case SumTerm(_, terms):
                 return all(term.reduced for _, term in terms)
@@ -69,7 +69,7 @@ class Term:
 
 @dataclass(frozen=True, eq=True)
 class VariableTerm(Term):
-    """A computed tensor, the same wherever the variable is."""
+    """A computed tensor; variables of one name are the same tensor."""
 
     name: str = "x"
 
@@ -83,7 +83,7 @@ class WeightsTerm(Term):
 
 @dataclass(frozen=True)
 class NumberTerm(Term):
-    """A constant number that may be any."""
+    """A constant number of any value."""
 
     name: str
 
@@ -106,7 +106,7 @@ class ProductTerm(Term):
 
 @dataclass(frozen=True)
 class Limits(Term):
-    """The term, not below `low` and not above `high`."""
+    """The term, clipped to [`low`, `high`]."""
 
     term: Term
     low: float = -inf
@@ -125,7 +125,7 @@ class OperatorTerm(Term):
 
 @dataclass(frozen=True)
 class Reduced(Term):
-    """A sum, a mean or the like over axes, which may be left out or have size 1 then."""
+    """A sum, a mean or another reduction over axes, which are removed or keep size 1."""
 
     op_type: str
     term: Term
@@ -149,7 +149,7 @@ def operators(term: Term) -> frozenset[str]:
 
 
 def ends_in(term: Term) -> tuple[str, ...]:
-    """The operators that may come last in what the formula says."""
+    """The operators that may compute the formula's result, as the last node."""
     match term:
         case SumTerm():
             return "Add", "Sub"
@@ -168,12 +168,12 @@ def call(op_type: str, *operands: Term, **attributes: Any) -> Term:
 
 
 def mean(x: Term, axes: str = "axes") -> Term:
-    """The mean over axes; all means over axes of one name are over the same ones."""
+    """The mean over axes; all reductions whose axes have the same name are over the same axes."""
     return Reduced("ReduceMean", x, axes)
 
 
 def clip(x: Term, low: float, high: float) -> Term:
-    """x, not below `low` and not above `high`; limits of limits are one."""
+    """x, clipped to [`low`, `high`]; nested limits become one."""
     inner = x if isinstance(x, Limits) else Limits(x)
     return Limits(inner.term, max(low, inner.low), min(high, inner.high))
 
@@ -198,7 +198,7 @@ def _as_product(factor: Term | float) -> ProductTerm:
         case NumberTerm():
             return ProductTerm(factor, ())
         case SumTerm(float() as number, ((coefficient, term),)) if number == 0:
-            return coefficient * _as_product(term)  # type: ignore[return-value]  # a number times a product is one
+            return coefficient * _as_product(term)  # type: ignore[return-value]  # number · product is a product
         case Term():
             return ProductTerm(1.0, ((factor, 1.0),))
     return ProductTerm(float(factor), ())

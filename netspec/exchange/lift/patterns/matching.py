@@ -1,9 +1,9 @@
-"""Whether a tensor of a model is what a formula says.
+"""Match formulas with the nodes of a model.
 
-The formula leads: a sum is looked for in Add, Sub, Neg and factors of its terms, a product in Mul, Div, Reciprocal,
-Neg, Sqrt and Pow, limits in Clip, Max, Min and Relu. Where terms can be dealt out to operands in several ways, all are
-tried. What is summed over axes may be stretched again by Reshape, Unsqueeze and Expand wherever that is: whether it is
-stretched to the right sizes is checked by `holds`, once sizes are known.
+The search follows the formula: a sum may be computed by Add, Sub, Neg, and Mul or Div by a number; a product by Mul,
+Div, Reciprocal, Neg, Sqrt and Pow; limits by Clip, Max, Min and Relu. If terms can be distributed over operands in
+several ways, all are tried. Reshape, Unsqueeze and Expand may expand reduced axes again at any point: `holds` checks
+that they expand to the right sizes, once sizes are known.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from netspec.exchange.operator_graph.graph import ImportedGraph, OperatorNode
 COMMUTATIVE = ("Add", "Mul", "Max", "Min")
 BINARY = ("Add", "Sub", "Mul", "Div", "Pow")
 CASTS, FLOAT = ("Cast", "CastLike"), 1
-"""Operators that keep a float32 tensor unchanged."""
-STRETCHING = ("Reshape", "Unsqueeze", "Expand")
+"""Operators that return a float32 constant unchanged, and ONNX's number of float32."""
+EXPANDING = ("Reshape", "Unsqueeze", "Expand")
 MAX_NODES, MAX_STEPS = 32, 600
 """Largest number of nodes of a match, and of nodes visited in the search at one tensor: x, x · x, the square of that
 and so on can be split in exponentially many ways."""
@@ -70,7 +70,7 @@ class Match:
         return replace(self, numbers={**self.numbers, name: value})
 
     def over(self, name: str, axes: tuple[int, ...]) -> Match:
-        """Add the axes of a reduction under a name, which keeps all of them because -1 may equal 2."""
+        """Add the axes of a reduction under a name. All are kept: axes may be equal in another notation (-1 and 2)."""
         return replace(self, numbers={**self.numbers, name: self.numbers.get(name, frozenset()) | {axes}})
 
     def tensor(self, name: str, tensor: str) -> Match | None:
@@ -84,12 +84,12 @@ class Match:
         return replace(self, used=self.used | {node.outputs[0]})
 
 
-class _EnoughError(Exception):
-    """A search has taken its time."""
+class _SearchLimitError(Exception):
+    """A search takes more than `MAX_STEPS` steps."""
 
 
 class PatternSearch:
-    """Looks for formulas in a model."""
+    """Finds formulas in a model."""
 
     def __init__(self, model: ImportedGraph) -> None:
         self.makers = {name: node for node in model.nodes for name in node.outputs if name}
@@ -99,7 +99,7 @@ class PatternSearch:
             if node.op_type == "Constant" and not node.domain and hasattr(node.attributes.get("value"), "shape")
         }
         self.constants: dict[str, NDArray[Any]] = {**constants, **model.constants}
-        for node in model.nodes:  # JAX gives numbers the type of what they meet
+        for node in model.nodes:  # JAX casts constants to the type of the other operand
             if node.op_type in CASTS and not node.domain and node.operand(0) in self.constants:
                 array = self.constants[node.operand(0)]
                 if array.dtype.kind == "f" and node.attributes.get("to", FLOAT) == FLOAT:
@@ -114,7 +114,7 @@ class PatternSearch:
         self._steps = 0
         try:
             return next((match for match in self.match(term, tensor, Match()) if self._alone(match, tensor)), None)
-        except _EnoughError:
+        except _SearchLimitError:
             return None
 
     def _alone(self, so_far: Match, tensor: str) -> bool:
@@ -122,9 +122,9 @@ class PatternSearch:
         return all(name == tensor or self.reads[name] == inside[name] for name in so_far.used)
 
     def match(self, term: Term, tensor: str, so_far: Match) -> Iterator[Match]:
-        """All that the formula may stand for if the tensor is it, added to what was found."""
+        """All matches of the term with the tensor that extend the match `so_far`."""
         extended: Match | None = None
-        tensor, so_far = self._stretched([term], tensor, so_far)
+        tensor, so_far = self._before_expanding([term], tensor, so_far)
         match term:
             case VariableTerm():
                 extended = so_far.tensor(term.name, tensor) if tensor not in self.fixed else None
@@ -147,11 +147,11 @@ class PatternSearch:
                 yield from self._call(term, tensor, so_far)
         yield from _if_matched(extended)
 
-    def _stretched(self, terms: Sequence[Term], tensor: str, so_far: Match) -> tuple[str, Match]:
-        """The tensor before it is stretched, if all terms are reduced."""
+    def _before_expanding(self, terms: Sequence[Term], tensor: str, so_far: Match) -> tuple[str, Match]:
+        """The tensor before its reduced axes are expanded, if all terms are reduced."""
         while terms and all(term.reduced for term in terms):
             node = self._maker(tensor, so_far)
-            if node is None or node.op_type not in STRETCHING or not self.fixed.issuperset(node.inputs[1:]):
+            if node is None or node.op_type not in EXPANDING or not self.fixed.issuperset(node.inputs[1:]):
                 break
             tensor, so_far = node.inputs[0], so_far.through(node)
         return tensor, so_far
@@ -160,7 +160,7 @@ class PatternSearch:
         self, terms: Sequence[tuple[float, Term]], scale: float, tensor: str, so_far: Match
     ) -> Iterator[tuple[Match, float]]:
         """Matches of scale · tensor = number + Σ terms, with the number."""
-        tensor, so_far = self._stretched([term for _, term in terms], tensor, so_far)
+        tensor, so_far = self._before_expanding([term for _, term in terms], tensor, so_far)
         value = self._number(tensor)
         if value is not None:
             if not terms:
@@ -195,7 +195,7 @@ class PatternSearch:
         self, powers: Sequence[tuple[Term, float]], exponent: float, tensor: str, so_far: Match
     ) -> Iterator[tuple[Match, float]]:
         """Matches of tensor ^ exponent = factor · Π powers, with the factor."""
-        tensor, so_far = self._stretched([term for term, _ in powers], tensor, so_far)
+        tensor, so_far = self._before_expanding([term for term, _ in powers], tensor, so_far)
         value = self._number(tensor)
         if value is not None and not powers and (value > 0 or (value and exponent == round(exponent))):
             yield so_far, value**exponent
@@ -212,7 +212,7 @@ class PatternSearch:
         match node.op_type:
             case "Mul" | "Div":
                 second = -exponent if node.op_type == "Div" else exponent
-                for left, right in _dealt(powers, exponent, second):
+                for left, right in _distributions(powers, exponent, second):
                     for match, first in self._product(left, exponent, node.inputs[0], within):
                         for both, other in self._product(right, second, node.inputs[1], match):
                             yield both, first * other
@@ -228,7 +228,7 @@ class PatternSearch:
                     yield from self._product(powers, exponent * power, node.inputs[0], within)
 
     def _limits(self, term: Limits, tensor: str, so_far: Match, low: float, high: float) -> Iterator[Match]:
-        """Matches of the tensor, limited to low … high, with the limits of the term."""
+        """Matches of the term with the tensor, which is then clipped to [low, high] by the nodes found so far."""
         if (low, high) == (term.low, term.high):
             yield from self.match(term.term, tensor, so_far)
         node = self._maker(tensor, so_far)
@@ -256,7 +256,7 @@ class PatternSearch:
         return float(node.attributes.get(attribute, absent))
 
     def _reduced(self, term: Reduced, tensor: str, so_far: Match) -> Iterator[Match]:
-        """Matches of a sum over axes or the like; a mean may be a sum that is divided by the `count` of its terms."""
+        """Matches of a reduction; a mean may also be a sum that is divided by the number of its terms, `count`."""
         node = self._maker(tensor, so_far)
         if node is None:
             return
@@ -299,28 +299,28 @@ class PatternSearch:
             yield from self._match_each(terms[1:], tensors[1:], match)
 
     def _attribute(self, node: OperatorNode, name: str) -> Any:
-        """An attribute, or the constant second operand that newer opsets have instead; None without either."""
+        """An attribute, or the constant second operand that replaces it in newer opsets; None without either."""
         array = self.constants.get(node.operand(1))
         value = node.attributes.get(name, None if array is None else array.reshape(-1).tolist())
         return tuple(value) if isinstance(value, list) else value
 
     def _maker(self, tensor: str, so_far: Match) -> OperatorNode | None:
-        """The node of ONNX's own domain that makes a tensor; None if it lacks operands, or the match is full."""
+        """The ONNX node that computes a tensor; None if it lacks operands, or the match has `MAX_NODES` nodes."""
         node = self.makers.get(tensor)
         self._steps += 1
         if self._steps > MAX_STEPS:
-            raise _EnoughError
+            raise _SearchLimitError
         if node is None or node.domain or len(so_far.used) > MAX_NODES:
             return None
         return node if len(node.inputs) >= (2 if node.op_type in BINARY else 1) else None
 
     def _number(self, tensor: str) -> float | None:
-        """A constant that is one number, as the shortest decimal that is the same."""
+        """The only element of a constant, as the shortest decimal that is equal to it; None for other tensors."""
         array = self.constants.get(tensor)
         return float(str(array.reshape(-1)[0])) if array is not None and array.size == 1 else None
 
     def _scaled(self, node: OperatorNode) -> Iterator[tuple[str, float]]:
-        """The operand of a product with a number, or of a division by one, and the factor."""
+        """The other operand of a product with a number or of a division by a number, and the factor."""
         first, second = map(self._number, node.inputs)
         if second:
             yield node.inputs[0], 1 / second if node.op_type == "Div" else second
@@ -351,12 +351,12 @@ def _splits(count: int) -> list[tuple[bool, ...]]:
     return sorted(product((True, False), repeat=count), key=lambda chosen: abs(2 * sum(chosen) - count))
 
 
-def _dealt(
+def _distributions(
     powers: Sequence[tuple[Term, float]], first: float, second: float
 ) -> Iterator[tuple[list[tuple[Term, float]], list[tuple[Term, float]]]]:
-    """The ways to deal out factors to two operands of which the exponents are `first` and `second`.
+    """The ways to distribute factors over two operands, whose exponents are `first` and `second`.
 
-    A factor goes to one of them whole, or to either once (x² = x · x, x³ = x · x²).
+    A factor goes to one operand as a whole, or one operand gets it once and the other the rest (x³ = x · x²).
     """
     choices = []
     for term, exponent in powers:
@@ -391,7 +391,7 @@ def holds(
     axes: Sequence[int],
     constants: Mapping[str, NDArray[Any]],
 ) -> bool:
-    """Whether the nodes, in order, compute what their pattern says of `about`, of this shape, reduced over `axes`."""
+    """Whether the nodes, in order, compute their pattern on `about`, of this shape, with reductions over `axes`."""
     sizes = {
         Form.FULL: list(shape),
         Form.KEPT: [1 if axis in axes else size for axis, size in enumerate(shape)],
@@ -402,10 +402,10 @@ def holds(
         read = [forms[name] for name in node.inputs if name in forms]
         if node.op_type.startswith("Reduce"):
             form = Form.KEPT if node.attributes["keepdims"] else Form.DROPPED
-        elif node.op_type in STRETCHING:
-            stretched = _stretched(node, sizes[read[0]], constants)
-            expanded = node.op_type == "Expand" and read == [Form.KEPT] and stretched == sizes[Form.FULL]
-            if not expanded and (stretched != sizes[Form.KEPT] or Form.FULL in read):
+        elif node.op_type in EXPANDING:
+            reshaped_sizes = _expanded_shape(node, sizes[read[0]], constants)
+            expanded = node.op_type == "Expand" and read == [Form.KEPT] and reshaped_sizes == sizes[Form.FULL]
+            if not expanded and (reshaped_sizes != sizes[Form.KEPT] or Form.FULL in read):
                 return False
             form = Form.FULL if expanded else Form.KEPT
         else:
@@ -417,7 +417,7 @@ def holds(
     return forms[parts[-1].outputs[0]] is not Form.DROPPED if parts else True
 
 
-def _stretched(node: OperatorNode, sizes: list[int], constants: Mapping[str, NDArray[Any]]) -> list[int]:
+def _expanded_shape(node: OperatorNode, sizes: list[int], constants: Mapping[str, NDArray[Any]]) -> list[int]:
     """The sizes of the result of Reshape, Unsqueeze or Expand; empty if they are unknown."""
     shape = constants.get(node.operand(1))
     target = list(node.attributes.get("axes", ())) if shape is None else shape.reshape(-1).tolist()

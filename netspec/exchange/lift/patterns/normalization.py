@@ -27,18 +27,18 @@ x, gamma, beta, epsilon = VariableTerm(), WeightsTerm("gamma"), WeightsTerm("bet
 
 @patterns
 def normalizations() -> Sequence[OperatorPattern]:
-    """The largest first: what is scaled and shifted, what is scaled, what is neither."""
+    """The largest formulas first: with gamma and beta, with gamma, without both."""
     return [*_layer(), *_root_mean_square(), *_unit()]
 
 
 def _layer() -> Iterator[OperatorPattern]:
     centered = x - mean(x)
     of_squares = mean(x**2) - mean(x) ** 2
-    for variance in (mean(centered**2), of_squares, clip(of_squares, 0.0, inf)):  # the last is flax's
+    for variance in (mean(centered**2), of_squares, clip(of_squares, 0.0, inf)):  # the last as in Flax
         inverse = (variance + epsilon) ** -0.5
         for formula in (gamma * centered * inverse + beta, gamma * centered * inverse, centered * inverse):
             yield _over_axes(LAYER, formula)
-        # As TensorFlow has it: y = x · a + (beta - mean · a), a = gamma / √(variance + epsilon)
+        # As in TensorFlow: y = x · a + (beta - mean · a), a = gamma / √(variance + epsilon)
         yield _over_axes(LAYER, x * (gamma * inverse) + beta - mean(x) * (gamma * inverse))
 
 
@@ -52,7 +52,7 @@ def _unit() -> Iterator[OperatorPattern]:
     length = Reduced("ReduceL2", x, "axes")
     square = Reduced("ReduceSum", x**2, "axes")
     squares = Reduced("ReduceSumSquare", x, "axes")
-    least = clip(length, 1e-12, inf)  # PyTorch's
+    least = clip(length, 1e-12, inf)  # as in PyTorch
     for divisor in (length, least, square**0.5, squares**0.5, clip(square, 1e-12, inf) ** 0.5):
         yield _over_axes(UNIT, x / divisor)
 
@@ -73,16 +73,16 @@ x = VariableTerm()
 
 @patterns
 def softmaxes() -> Sequence[OperatorPattern]:
-    """JAX has them so, and formulas that others wrote out."""
+    """Softmax and log-softmax as formulas, which JAX exports."""
     return list(_softmaxes())
 
 
 def _softmaxes() -> Iterator[OperatorPattern]:
-    for away in (x - Reduced("ReduceMax", x, "axes"), x):
-        share = call("Exp", away)
-        total = Reduced("ReduceSum", share, "axes")
-        yield OperatorPattern("Softmax", share / total, attributes=_axis)
-        yield OperatorPattern("LogSoftmax", away - call("Log", total), attributes=_axis)
+    for shifted in (x - Reduced("ReduceMax", x, "axes"), x):
+        exponential = call("Exp", shifted)
+        total = Reduced("ReduceSum", exponential, "axes")
+        yield OperatorPattern("Softmax", exponential / total, attributes=_axis)
+        yield OperatorPattern("LogSoftmax", shifted - call("Log", total), attributes=_axis)
     yield OperatorPattern("LogSoftmax", x - Reduced("ReduceLogSumExp", x, "axes"), attributes=_axis)
 
 
