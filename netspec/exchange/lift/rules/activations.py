@@ -12,7 +12,7 @@ from netspec.exchange.lift.layers import LiftedLayer
 from netspec.exchange.lift.patterns.activations import ACTIVATION
 from netspec.exchange.lift.patterns.finding import DOMAIN
 from netspec.exchange.lift.registry import rule
-from netspec.exchange.lift.rules.arithmetic import limited
+from netspec.exchange.lift.rules.arithmetic import add_clip
 from netspec.exchange.lift.rules.functions import formula
 from netspec.exchange.lift.rules.merging import CONVOLUTIONS
 from netspec.exchange.operator_graph.graph import OperatorNode
@@ -26,7 +26,7 @@ OVER_CHANNELS = dict.fromkeys(CONVOLUTIONS, 1)
 
 @rule(ACTIVATION, domain=DOMAIN, keeps_type=True)
 def pattern(ctx: LiftContext, node: OperatorNode) -> None:
-    """A function that was recognised by its nodes."""
+    """An activation function that was found as a pattern of several nodes."""
     function = node.attributes.get("function")
     if not isinstance(function, dict) and function not in ACTIVATIONS.names():
         raise UnsupportedFeature("netspec has no such activation function")
@@ -49,7 +49,7 @@ _SINGLE: dict[str, tuple[str, dict[str, str], dict[str, float]]] = {
 
 @rule(*_SINGLE)
 def single(ctx: LiftContext, node: OperatorNode) -> None:
-    """Operators of their own; an attribute is a field of the function, or must have the function's constant."""
+    """Functions with an ONNX operator; each attribute is a field of the function, or must equal its constant."""
     function, fields, constants = _SINGLE[node.op_type]
     have = node.attributes
     for name, value in constants.items():
@@ -66,7 +66,7 @@ def single(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Gelu")
 def gelu(ctx: LiftContext, node: OperatorNode) -> None:
-    """Gelu with the normal distribution, or approximated with tanh."""
+    """Exact GELU, or its approximation with tanh."""
     _activate(ctx, node, {"type": "gelu", "approximate": True} if node.attributes["approximate"] == "tanh" else "gelu")
 
 
@@ -82,7 +82,7 @@ def clip(ctx: LiftContext, node: OperatorNode) -> None:
     if function is not None:
         _activate(ctx, node, function)
     else:
-        limited(ctx, node, node.inputs[0], limits["min"], limits["max"])
+        add_clip(ctx, node, node.inputs[0], limits["min"], limits["max"])
 
 
 def _clipped(ctx: LiftContext, node: OperatorNode) -> None:
@@ -127,7 +127,7 @@ SOFTMAXES: Mapping[str, type[SoftmaxFamily]] = {"Softmax": Softmax, "LogSoftmax"
 
 @rule(*SOFTMAXES)
 def softmax(ctx: LiftContext, node: OperatorNode) -> None:
-    """Functions along one axis; before opset 13 over all axes from `axis` on, which are made one."""
+    """Functions along one axis; before opset 13 along all axes from `axis` on, which are merged first."""
     source = node.inputs[0]
     shape = ctx.tensors.shape(source)
     axis = node.as_op(SOFTMAXES[node.op_type]).axis % len(shape)

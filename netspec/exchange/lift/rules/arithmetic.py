@@ -21,7 +21,7 @@ LARGEST = 3.4028234e38
 
 @rule("Abs", "Log")
 def function(ctx: LiftContext, node: OperatorNode) -> None:
-    """Functions that are layers of the same name; the absolute values of integers are a formula."""
+    """The layers of the same names; a formula for integers."""
     if ctx.tensors.dtype(node.inputs[0]).is_float:
         ctx.layers.add_elementwise(node, node.op_type, node.inputs, {})
     else:
@@ -35,7 +35,7 @@ def _computes_floats(ctx: LiftContext, node: OperatorNode) -> bool:
 
 @rule("Div")
 def divide(ctx: LiftContext, node: OperatorNode) -> None:
-    """Divide by a constant → Power or Scale; a constant by x → a power of -1; two tensors → a product with that."""
+    """x / constant → Power or Scale; number / x → a power of -1; others a formula."""
     first, second = node.inputs
     if not _computes_floats(ctx, node):
         formula(ctx, node, "quotient({0}, {1})")
@@ -78,27 +78,27 @@ def power(ctx: LiftContext, node: OperatorNode) -> None:
 def with_constant(ctx: LiftContext, node: OperatorNode, computed: str, constant: str, op_type: str) -> None:
     """x + c, x - c, x · c or x / c → Power for a scalar, Bias or Scale if c varies along adjacent axes.
 
-    Other constants, and integers, become an operand of the layer for two computed tensors.
+    Other constants become an operand of the layer for two tensors. Integers, and x · 0 or x / 0, become a formula.
     """
     value, rank = ctx.tensors.constants[constant], ctx.tensors.rank(computed)
     number = _number(value)
     if not ctx.tensors.dtype(computed).is_float:
-        of_whole(ctx, node, op_type)
+        integer_formula(ctx, node, op_type)
     elif number is not None and value.ndim <= rank and (number or op_type in ("Add", "Sub")):
         scale = {"Mul": number, "Div": 1 / (number or 1)}.get(op_type, 1.0)
         _affine(ctx, node, computed, scale, {"Add": number, "Sub": -number}.get(op_type, 0.0))
     elif number is not None and value.ndim <= rank:
         formula(ctx, node, f"{{0}} {'*' if op_type == 'Mul' else '/'} {{1}}")
     else:
-        placed = _placed(ctx, value, computed)
+        placed = _adjacent_axes(ctx, value, computed)
         if placed is None or (op_type == "Div" and not value.all()):
             ctx.layers.add_elementwise(node, _OF_TWO[op_type], node.inputs, _EXPRESSION.get(op_type, {}))
         else:
             _along(ctx, node, computed, op_type, *placed)
 
 
-def of_whole(ctx: LiftContext, node: OperatorNode, op_type: str) -> None:
-    """Arithmetic on integers, whose type the result keeps."""
+def integer_formula(ctx: LiftContext, node: OperatorNode, op_type: str) -> None:
+    """Arithmetic on integers as a formula, which keeps their type."""
     signs = {"Add": "{0} + {1}", "Sub": "{0} - {1}", "Mul": "{0} * {1}", "Max": "max({0}, {1})", "Min": "min({0}, {1})"}
     formula(ctx, node, signs[op_type])
 
@@ -129,15 +129,15 @@ def subtracted_from(ctx: LiftContext, node: OperatorNode, constant: str, compute
     value = ctx.tensors.constants[constant]
     number = _number(value)
     if not ctx.tensors.dtype(computed).is_float:
-        of_whole(ctx, node, "Sub")
+        integer_formula(ctx, node, "Sub")
     elif number is None or value.ndim > ctx.tensors.rank(computed):
         ctx.layers.add_elementwise(node, "Subtract", node.inputs, {})
     else:
         _affine(ctx, node, computed, -1.0, number)
 
 
-def limited(ctx: LiftContext, node: OperatorNode, computed: str, low: float, high: float) -> None:
-    """The greater of x and `low`, the lesser of that and `high` → Clip."""
+def add_clip(ctx: LiftContext, node: OperatorNode, computed: str, low: float, high: float) -> None:
+    """x limited to [`low`, `high`] → Clip, or the missing limit of the Clip before it."""
     limits = {name: limit for name, limit in (("min", low), ("max", high)) if abs(limit) < LARGEST}
     if not limits:
         ctx.reshaping.alias(node, computed)
@@ -155,21 +155,21 @@ def limited(ctx: LiftContext, node: OperatorNode, computed: str, low: float, hig
         ctx.layers.add_elementwise(node, "Clip", [computed], limits)
 
 
-def limit(ctx: LiftContext, node: OperatorNode, computed: str, constant: str) -> None:
-    """A maximum or minimum of x and a number → Clip; of other constants → Maximum, Minimum."""
+def clip_by_constant(ctx: LiftContext, node: OperatorNode, computed: str, constant: str) -> None:
+    """A maximum or minimum of x and a number → Clip; of x and another constant → Maximum, Minimum."""
     number = _number(ctx.tensors.constants[constant])
     if not ctx.tensors.dtype(computed).is_float:
-        of_whole(ctx, node, node.op_type)
+        integer_formula(ctx, node, node.op_type)
     elif number is None or ctx.tensors.rank(constant) > ctx.tensors.rank(computed):
         ctx.layers.add_elementwise(node, {"Max": "Maximum", "Min": "Minimum"}[node.op_type], node.inputs, {})
     elif node.op_type == "Max":
-        limited(ctx, node, computed, number, inf)
+        add_clip(ctx, node, computed, number, inf)
     else:
-        limited(ctx, node, computed, -inf, number)
+        add_clip(ctx, node, computed, -inf, number)
 
 
 def _affine(ctx: LiftContext, node: OperatorNode, computed: str, scale: float, shift: float) -> None:
-    """scale · x + shift → Power, or part of the one before it."""
+    """scale · x + shift → Power, or merged into the Power before it."""
     before = _unfinished(ctx, node, computed, "Power", "power")
     if before is not None:
         scale, shift = before.fields.get("scale", 1.0) * scale, before.fields.get("shift", 0.0) * scale + shift
@@ -182,7 +182,7 @@ def _affine(ctx: LiftContext, node: OperatorNode, computed: str, scale: float, s
 
 
 def _unfinished(ctx: LiftContext, node: OperatorNode, tensor: str, type_: str, field: str) -> LiftedLayer | None:
-    """The layer of this type that makes `tensor` for this node alone, and does not have the field yet."""
+    """The layer of this type that computes `tensor` only for this node, and does not set the field yet."""
     before = ctx.layers.fusable_producer(tensor, node)
     return before if before is not None and before.type == type_ and field not in before.fields else None
 
@@ -192,8 +192,11 @@ def _number(constant: NDArray[Any]) -> float | None:
     return float(str(constant.reshape(())[()])) if constant.size == 1 else None
 
 
-def _placed(ctx: LiftContext, constant: NDArray[Any], computed: str) -> tuple[int, NDArray[Any]] | None:
-    """The first of the adjacent axes in the net along which a constant varies, and the constant along these alone."""
+def _adjacent_axes(ctx: LiftContext, constant: NDArray[Any], computed: str) -> tuple[int, NDArray[Any]] | None:
+    """The first of the axes in the net along which a constant varies, and the constant along these axes alone.
+
+    None if these axes are not adjacent in the net, or include the batch.
+    """
     axes, shape = ctx.tensors.view(computed).axes, ctx.tensors.shape(computed)
     if constant.ndim == len(shape) and ctx.tensors.is_same_for_all_samples(constant):
         constant = constant[:1]
@@ -202,7 +205,7 @@ def _placed(ctx: LiftContext, constant: NDArray[Any], computed: str) -> tuple[in
     if len(full) != len(shape) or not along or constant.dtype.kind != "f":
         return None
     first, last = along[0], along[-1] + 1
-    inner_axes = [axis for lies in axes[first:last] for axis in lies]
+    inner_axes = [axis for group in axes[first:last] for axis in group]
     if (
         inner_axes != list(range(inner_axes[0], inner_axes[0] + last - first))
         or inner_axes[0] == 0

@@ -1,4 +1,4 @@
-"""Attention as one node: in the form that is put together again with its projections."""
+"""Decompose the node Attention, so that `layer_fusion` can fuse it with its projections."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from netspec.exchange.lift.registry import rule
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.unsupported import UnsupportedFeature
 
-NEVER = -1e9
+MASKED = -1e9
 """Added to the score of a masked key."""
-READ = {"q_num_heads", "kv_num_heads", "scale", "is_causal", "softmax_precision", "qk_matmul_output_mode"}
-UNSAID = (0, -1)
+SUPPORTED = {"q_num_heads", "kv_num_heads", "scale", "is_causal", "softmax_precision", "qk_matmul_output_mode"}
+NO_EFFECT = (0, -1)
 """Values of other attributes that have no effect."""
 PAST, LAST = 4, 7
-"""Operands from the first to before the last that are a state, or lengths of sequences."""
+"""Operands `PAST` to `LAST` - 1 are past keys and values, and lengths of sequences."""
 HEADS_FIRST = [0, 2, 1, 3]
 
 
@@ -28,10 +28,10 @@ HEADS_FIRST = [0, 2, 1, 3]
 def attention(ctx: LiftContext, node: OperatorNode) -> None:
     """Split heads if there are several, compute softmax(scale · query · keyᵀ + mask) · value, and merge the heads.
 
-    query: (N, T, heads · D) or (N, heads, T, D), as key and value. Other forms are decomposed as ONNX defines them.
+    query, key, value: (N, T, heads · D) or (N, heads, T, D). Other forms are decomposed as ONNX defines them.
     """
     have = node.attributes
-    if any(value not in UNSAID for name, value in have.items() if name not in READ):
+    if any(value not in NO_EFFECT for name, value in have.items() if name not in SUPPORTED):
         raise UnsupportedFeature("limited scores, or a window")
     if any(map(node.operand, range(PAST, LAST))):
         raise UnsupportedFeature("a state of the places before, or lengths")
@@ -81,11 +81,11 @@ def _mask(ctx: LiftContext, node: OperatorNode, shape: tuple[int, int]) -> NDArr
         mask = ctx.tensors.constant(node.operand(3), "mask")
         if mask.shape != shape:
             raise UnsupportedFeature(f"a mask {list(mask.shape)} of {shape[0]} × {shape[1]} places")
-        bias = np.where(mask, 0, NEVER).astype("float32") if mask.dtype == bool else np.maximum(mask, NEVER)
+        bias = np.where(mask, 0, MASKED).astype("float32") if mask.dtype == bool else np.maximum(mask, MASKED)
     elif not node.attributes.get("is_causal"):
         return None
     if node.attributes.get("is_causal"):
-        bias = np.where(np.tri(*shape, dtype=bool), bias, np.float32(NEVER))
-    if (bias <= NEVER).all(axis=1).any():
+        bias = np.where(np.tri(*shape, dtype=bool), bias, np.float32(MASKED))
+    if (bias <= MASKED).all(axis=1).any():
         raise UnsupportedFeature("a place that may look nowhere")
     return bias.astype("float32")

@@ -12,14 +12,14 @@ from netspec.exchange.unsupported import UnsupportedFeature
 
 @rule("ConstantOfShape", "MelWeightMatrix", "Range", constants_only=True)
 def of_constants(ctx: LiftContext, node: OperatorNode) -> None:
-    """Report which operand is computed."""
+    """Raise `UnsupportedFeature` for a computed operand."""
     for name in node.inputs:
         ctx.tensors.constant(name, "operand")
 
 
 @rule("NonMaxSuppression", "NonZero", "Unique", uses_all_results=True, constants_only=True)
 def of_values(ctx: LiftContext, node: OperatorNode) -> None:
-    """Report that the size of the result depends on values, and name the tensors at which to cut the model."""
+    """Raise `UnsupportedFeature`: the result's size depends on values. The hint names tensors to cut the model at."""
     cuts = [name for name in node.inputs[:2] if name and ctx.tensors.is_computed(name)]
     options = " ".join(f"--until {quote(ctx.tensors.stands_for.get(name, name))}" for name in cuts)
     boxes = node.op_type == "NonMaxSuppression"

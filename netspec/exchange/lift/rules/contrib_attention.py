@@ -45,7 +45,7 @@ def attend(
     ctx: LiftContext, steps: Expansion, node: OperatorNode, projected: Sequence[str], *, query_width: int, mask: str,
     bias: str,
 ) -> None:  # fmt: skip
-    """Attention of projections (N, T, heads · D), with a mask and a bias of the scores, each empty if left out."""
+    """Attention of projections (N, T, heads · D). `mask` and `bias`, which is added to the scores, may be empty."""
     count = node.attributes["num_heads"]
     query, key, value = (split_heads(steps, tensor, count) for tensor in projected)
     length = ctx.tensors.shape(node.inputs[0])[1]
@@ -123,7 +123,7 @@ def rotary_embedding(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _biased(ctx: LiftContext, steps: Expansion, node: OperatorNode, names: list[str]) -> list[str]:
-    """Add their parts of the bias to query, key and value."""
+    """Add to query, key and value their parts of the bias."""
     if not node.operand(3):
         return names
     bias, begin, biased = ctx.tensors.constant(node.operand(3), "bias"), 0, []

@@ -1,4 +1,4 @@
-"""Operators on blocks of channels (com.microsoft.nchwc): onnxruntime's optimizer writes them for one kind of CPU.
+"""Operators on blocks of channels (com.microsoft.nchwc), which onnxruntime's optimizer writes for one kind of CPU.
 
 A tensor keeps the shape (N, C, …), with C a multiple of the block size; only its values are stored block by block. All
 its readers expect that, so the importer keeps tensors in the usual order and only reorders kernels. A file does not

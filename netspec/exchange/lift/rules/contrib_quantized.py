@@ -18,7 +18,7 @@ from netspec.exchange.lift.nodes import OPSET_OF_EXPANSIONS, Expansion
 from netspec.exchange.lift.registry import rule
 from netspec.exchange.lift.rules.contrib import MICROSOFT, channels_first, channels_last, embedding
 from netspec.exchange.lift.rules.contrib_attention import attend, need_no_state
-from netspec.exchange.lift.rules.unrolled_recurrence import Way, picked, unrolled
+from netspec.exchange.lift.rules.unrolled_recurrence import Direction, picked, unrolled
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.operator_graph.onnx_protos import defaults
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
@@ -51,7 +51,7 @@ def average(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("QLinearGlobalAveragePool", domain=MICROSOFT)
 def global_average(ctx: LiftContext, node: OperatorNode) -> None:
-    """Sum the integers, and multiply by one factor."""
+    """Sum the integers without their zero point, and multiply by one factor, which includes 1 / count."""
     steps, shape = Expansion(ctx, node), ctx.tensors.shape(node.inputs[0])
     axes = list(range(1, len(shape) - 1)) if node.attributes.get("channels_last") else list(range(2, len(shape)))
     count = prod(shape[axis] for axis in axes)
@@ -210,22 +210,22 @@ def lstm(ctx: LiftContext, node: OperatorNode) -> None:
             f"`{node.label}`",
         )
     attributes = {**defaults("LSTM", OPSET_OF_EXPANSIONS), **node.attributes}
-    unrolled(ctx, replace(node, op_type="LSTM", inputs=tuple(operands), attributes=attributes), QuantizedWay)
+    unrolled(ctx, replace(node, op_type="LSTM", inputs=tuple(operands), attributes=attributes), QuantizedDirection)
 
 
 @dataclass
-class QuantizedWay(Way):
+class QuantizedDirection(Direction):
     """One direction of an LSTM with quantized kernels."""
 
     products: dict[str, str] = field(default_factory=dict)
-    """Products of all gates by the name of the left operand, and the parts of each gate."""
+    """Products for all gates by the name of the left operand, and the part for each gate."""
 
     def element(self, at: int) -> str:
-        """The product of an element with the kernel; the whole sequence is quantized together."""
+        """The product of one step with the kernel; the sequence is quantized as a whole."""
         return picked(self.steps, self._multiplied(self.node.inputs[0], "kernel", 8), at, 0)
 
     def product(self, x: str, name: str, gate: int) -> str:
-        """The part of a product that belongs to a gate."""
+        """The part of a product for one gate."""
         if not x:
             return ""
         integers = x if name == "kernel" else self._multiplied(x, name, 10)
@@ -240,7 +240,7 @@ class QuantizedWay(Way):
         if x not in self.products:
             constant = self.steps.constant
             scale, zero = (
-                constant(self.ctx.tensors.constant(self.node.operand(at), "scale or zero point")[self.way])
+                constant(self.ctx.tensors.constant(self.node.operand(at), "scale or zero point")[self.number])
                 for at in (index, index + 1)
             )
             quantized = self.steps.node_with_results(3, "DynamicQuantizeLinear", x)
@@ -249,7 +249,7 @@ class QuantizedWay(Way):
 
 
 def _few_bits(ctx: LiftContext, node: OperatorNode, bits: int, block: int, shape: tuple[int, int]) -> NDArray[Any]:
-    """Dequantize a matrix of few bits to floats (K, N)."""
+    """Dequantize a matrix of 2-, 4- or 8-bit integers to floats (K, N)."""
     columns, rows = shape
     if bits not in (2, 4, 8):
         raise UnsupportedFeature(f"integers of {bits} bits")
@@ -310,7 +310,7 @@ def _quantized(ctx: LiftContext, steps: Expansion, x: str, node: OperatorNode, a
 def _rounded(ctx: LiftContext, steps: Expansion, x: str, node: OperatorNode, at: int, after: bool = False) -> str:
     """Round floats in units of the result's scale to integers, with the zero point in operand `at`.
 
-    The zero point is added before rounding, or `after`: this matters for ties, which are rounded to even.
+    The zero point is added before rounding, or afterwards if `after`: ties round to even, so the results may differ.
     """
     zero = _zero(ctx, steps, node, node.operand(at))
     if not after:
@@ -333,7 +333,7 @@ def _need_whole(ctx: LiftContext) -> None:
 
 
 def _multiplied(steps: Expansion, a: Sequence[str], b: Sequence[str], bias: str) -> str:
-    """An integer product as floats: the two scales are multiplied first."""
+    """An integer product, scaled to floats by the product of both scales."""
     (x, x_scale, x_zero), (kernel, scale, zero) = a, b
     zeros = [x_zero or (steps.constant(np.zeros((), "uint8")) if zero else "")] + [zero] * bool(zero)
     total = steps.node("Cast", steps.node("MatMulInteger", x, kernel, *filter(None, zeros)), to=1)

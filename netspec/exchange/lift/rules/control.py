@@ -1,4 +1,4 @@
-"""Branches and loops whose course is known while importing: If, Loop and Scan become the nodes within them."""
+"""If, Loop and Scan whose control flow is known at import: they are replaced by the nodes of their bodies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_TURNS = 4096
 
 @rule("If", uses_all_results=True)
 def branch(ctx: LiftContext, node: OperatorNode) -> None:
-    """The nodes of the branch that a constant condition chooses."""
+    """Inline the branch that a constant condition selects."""
     condition = bool(ctx.tensors.constant(node.inputs[0], "condition").reshape(()))
     graph = graph_of(node, "then_branch" if condition else "else_branch")
     if len(graph.outputs) < len(node.outputs):
@@ -31,7 +31,7 @@ def branch(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Loop", uses_all_results=True)
 def loop(ctx: LiftContext, node: OperatorNode) -> None:
-    """The nodes within it, once for each turn: as many as a constant says, until a constant says stop."""
+    """Unroll the body: a constant number of iterations, or until its condition, also a constant, is false."""
     graph = graph_of(node, "body")
     states = list(node.inputs[2:])
     turns = (
@@ -45,7 +45,7 @@ def loop(ctx: LiftContext, node: OperatorNode) -> None:
     while going and turn < turns:
         count, condition = f"{node.outputs[0]} turn {turn}", f"{node.outputs[0]} going {turn}"
         ctx.tensors.constants[count], ctx.tensors.constants[condition] = np.asarray(turn, "int64"), np.asarray(True)
-        outputs = write_turn(ctx, node, graph, (count, condition, *states), turn)
+        outputs = add_iteration(ctx, node, graph, (count, condition, *states), turn)
         going = bool(ctx.tensors.constant(outputs[0], "condition after a turn").reshape(()))
         states = list(outputs[1 : len(states) + 1])
         for tensors, output in zip(stacked_names, outputs[len(states) + 1 :], strict=True):
@@ -62,7 +62,7 @@ def loop(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Scan", uses_all_results=True)
 def scan(ctx: LiftContext, node: OperatorNode) -> None:
-    """The nodes within it, once for each element along an axis of what it runs over."""
+    """Unroll the body: one iteration for each element along the scan axes of the inputs."""
     if node.opset < 9:
         _over_batch(ctx, node)
         return
@@ -87,7 +87,7 @@ def scan(ctx: LiftContext, node: OperatorNode) -> None:
             ctx.tensors.constants[position] = np.asarray(turns - 1 - turn if backwards else turn, "int64")
             parts.append(OperatorNode("Gather", node.name, (name, position), (part,), {"axis": axis}, node.opset))
         ctx.nodes.insert(parts, [part.outputs[0] for part in parts])
-        outputs = write_turn(ctx, node, graph, (*states, *(part.outputs[0] for part in parts)), turn)
+        outputs = add_iteration(ctx, node, graph, (*states, *(part.outputs[0] for part in parts)), turn)
         states = list(outputs[: len(states)])
         for tensors, output in zip(rows, outputs[len(states) :], strict=True):
             tensors.append(output)
@@ -151,7 +151,7 @@ def _integers_of(node: OperatorNode, name: str, count: int) -> list[int]:
     return list(attribute)
 
 
-def write_turn(
+def add_iteration(
     ctx: LiftContext, node: OperatorNode, graph: Subgraph, inputs: Sequence[str], turn: int
 ) -> Sequence[str]:
     """Add the nodes of one iteration and return the names of their results. Raises `UnsupportedFeature`."""
@@ -167,7 +167,7 @@ def write_turn(
 
 
 def _named(node: OperatorNode, outputs: Sequence[str]) -> list[OperatorNode]:
-    """Nodes that give tensors the names of the node's results."""
+    """Identity nodes that give tensors the names of the node's results."""
     return [
         OperatorNode("Identity", "", (output,), (name,), {}, node.opset)
         for output, name in zip(outputs, node.outputs, strict=False)
@@ -176,7 +176,7 @@ def _named(node: OperatorNode, outputs: Sequence[str]) -> list[OperatorNode]:
 
 
 def _stack(node: OperatorNode, index: int, tensors: Sequence[str], axis: int) -> list[OperatorNode]:
-    """Nodes that put tensors one after another along a new axis."""
+    """Nodes that stack tensors along a new axis."""
     row_names = [f"{name} as row {row} of {index} of {node.outputs[0]}" for row, name in enumerate(tensors)]
     rows = [
         OperatorNode("Unsqueeze", node.name, (name,), (row,), {"axes": [axis]}, node.opset)

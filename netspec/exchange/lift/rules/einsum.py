@@ -13,7 +13,7 @@ from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 
 @rule("Einsum")
 def einsum(ctx: LiftContext, node: OperatorNode) -> None:
-    """Import Einsum. All operands begin with the letter of the batch; a model of a single sample gets such a letter."""
+    """Import Einsum: all operands must begin with the letter of the batch, which is added for a single sample."""
     terms, output = _spelled(ctx, node, *_equation(node))
     if not ctx.tensors.single_sample and _dense(ctx, node, terms, output):
         return
@@ -41,7 +41,7 @@ def _equation(node: OperatorNode) -> tuple[list[str], str]:
 
 
 def _spelled(ctx: LiftContext, node: OperatorNode, terms: list[str], output: str) -> tuple[list[str], str]:
-    """The equation with letters for what dots stand for, counted from the last: sizes broadcast there."""
+    """The equation with letters in place of `...`: the last of these axes broadcast with each other, as in NumPy."""
     if "..." not in "".join(terms) or len(terms) != len(node.inputs):
         return terms, output
     ranks = list(map(ctx.tensors.rank, node.inputs))
@@ -67,7 +67,7 @@ def _dense(ctx: LiftContext, node: OperatorNode, terms: list[str], output: str) 
     if not letters or not fits or not alone or x[:1] != output[:1] or x[0] in letters:
         return False
     kernel_sizes, sizes = dict(zip(letters, kernel.shape, strict=True)), dict(zip(x, shape, strict=True))
-    if any(sizes.setdefault(letter, size) != size for letter, size in kernel_sizes.items()):  # one broadcasts
+    if any(sizes.setdefault(letter, size) != size for letter, size in kernel_sizes.items()):  # sizes broadcast
         return False
     fields: dict[str, Any] = {
         "equation": f"{x},{letters}->{output}",

@@ -1,4 +1,4 @@
-"""Functions of single elements that are neither layers nor activations: a formula of the layer Expression, or Power."""
+"""Elementwise functions that are neither layers nor activations → Expression with a formula, or Power."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for _op in TERMS:
 
 @rule(*_TERMS)
 def term(ctx: LiftContext, node: OperatorNode) -> None:
-    """Operators of a single op that formulas have a name or sign for: the table of the ops' ONNX forms, read back."""
+    """Operators that are one op with a name or sign in formulas: the inverse of the ops' ONNX forms."""
     decoded = (form.decode(op_class, node.attributes) for op_class, form in _TERMS[node.op_type])
     op = next((op for op in decoded if op in TERMS), None)
     if op is None:
@@ -52,7 +52,7 @@ def written(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Tan")
 def tangent(ctx: LiftContext, node: OperatorNode) -> None:
-    """A function of formulas that is several ops."""
+    """Tan: a function of formulas, but not an op."""
     formula(ctx, node, "tan({0})")
 
 
@@ -68,7 +68,7 @@ def power(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Equal", "Less")
 def comparison(ctx: LiftContext, node: OperatorNode) -> None:
-    """Comparisons without an op of their own: of truth values, and with the operands exchanged."""
+    """Comparisons that are not one op: Equal of bools, and Less, which is Greater with exchanged operands."""
     if node.op_type == "Equal" and _dtype(ctx, node.inputs[0]) == DType.BOOL:
         formula(ctx, node, "not xor({0}, {1})", truth=True)
     else:
@@ -77,7 +77,7 @@ def comparison(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Where")
 def where(ctx: LiftContext, node: OperatorNode) -> None:
-    """Select from two tensors by a condition; selecting from two bool tensors is logic."""
+    """Select from two tensors by a condition; for bool tensors, by a logical formula."""
     if _dtype(ctx, node.inputs[1]) == DType.BOOL:
         formula(ctx, node, "{0} and {1} or not {0} and {2}", truth=True)
     else:
@@ -100,7 +100,7 @@ def modulo(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Shrink")
 def shrink(ctx: LiftContext, node: OperatorNode) -> None:
-    """Towards 0 by `bias`, and 0 within `lambd` of it."""
+    """Move x towards 0 by `bias`; the result is 0 if |x| ≤ `lambd`."""
     bias, edge = node.attributes["bias"], node.attributes["lambd"]
     formula(ctx, node, f"{{0}} - {bias!r} if {{0}} > {edge!r} else {{0}} + {bias!r} if {{0}} < {-edge!r} else 0")
 
@@ -124,13 +124,13 @@ def formula(ctx: LiftContext, node: OperatorNode, text: str, *, truth: bool = Fa
         raise UnsupportedFeature(f"a formula of {len(operands)} operands")
     names = written | dict(zip(operands, LETTERS, strict=False))
     expr = text.format(*(names[name] for name in node.inputs))
-    if expr.startswith("-") and "**" in expr:  # of a number below 0, not a power taken away
+    if expr.startswith("-") and "**" in expr:  # a power of -x, not the negated power
         expr = text.replace("{0}", "({0})").format(*(names[name] for name in node.inputs))
     ctx.layers.add_elementwise(node, "Expression", operands, {"expr": expr, "keep_types": exact})
 
 
 def _literal(name: str, constant: NDArray[Any], rank: int) -> dict[str, str]:
-    """The only number of a constant, as a formula has it, by its name; nothing for others."""
+    """Map the name of a constant with one element to its text in a formula; empty for other constants."""
     if constant.size != 1 or constant.ndim > rank or constant.dtype == bool or not isfinite(constant.reshape(())):
         return {}
     number = constant.reshape(())[()]

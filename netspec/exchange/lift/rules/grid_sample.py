@@ -27,7 +27,7 @@ def grid_sample(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("RoiAlign")
 def roi_align(ctx: LiftContext, node: OperatorNode) -> None:
-    """The layer of the same name, of a whole model: parts are not as many as images."""
+    """The layer of the same name, if the model is one sample: the number of regions differs from that of images."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("it cuts any number of parts out of each sample")
     attributes = node.attributes
@@ -44,7 +44,7 @@ def roi_align(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("MaxRoiPool")
 def max_roi_pool(ctx: LiftContext, node: OperatorNode) -> None:
-    """MaxRoiPooling2D, of a whole model; parts (R, 5) begin with the number of their image."""
+    """MaxRoiPooling2D, if the model is one sample. Regions (R, 5) begin with the index of their image."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("it cuts any number of parts out of each sample")
     (x, parts), (height, width) = node.inputs, node.attributes["pooled_shape"]

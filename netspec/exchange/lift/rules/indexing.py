@@ -1,4 +1,4 @@
-"""Elements found, put or ordered: GatherElements, GatherND, ScatterElements, ScatterND, OneHot, TopK and their like."""
+"""Gather, scatter and order elements: GatherElements, GatherND, ScatterElements, ScatterND, OneHot, TopK and others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _reduction(node: OperatorNode) -> dict[str, Any]:
 
 @rule("GatherND")
 def gather_nd(ctx: LiftContext, node: OperatorNode) -> None:
-    """The layer of the same name, which counts the batch among the axes that both operands share."""
+    """The layer of the same name, whose `batch_dims` includes the batch."""
     shared = node.attributes.get("batch_dims", 0) + ctx.tensors.axis_offset
     if shared < 1:
         raise MixesSamples("it picks from among the samples of a batch")
@@ -46,7 +46,7 @@ def gather_nd(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("ScatterND")
 def scatter_nd(ctx: LiftContext, node: OperatorNode) -> None:
-    """The layer of the same name, if the model is one sample: indices do not run over the batch."""
+    """The layer of the same name, if the model is one sample: the layer's indices are within a sample."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("it puts parts among the samples of a batch")
     ctx.layers.add(node, "ScatterND", node.inputs, _reduction(node))
@@ -93,7 +93,7 @@ def one_hot(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Compress")
 def compress(ctx: LiftContext, node: OperatorNode) -> None:
-    """Indices at which a constant condition holds → Gather."""
+    """The elements at which a constant condition is true → Gather of their indices."""
     condition = ctx.tensors.constant(node.inputs[1], "condition").reshape(-1)
     source, axis = node.inputs[0], node.attributes.get("axis")
     if axis is None:

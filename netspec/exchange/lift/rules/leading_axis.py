@@ -9,36 +9,36 @@ from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.operator_graph.graph import OperatorNode
 
 
-def joined_beside(ctx: LiftContext, node: OperatorNode) -> bool:
-    """Add a Concat of tensors stored alike, whose samples are not along the first axis. False if they are not."""
+def concat_leading_axis(ctx: LiftContext, node: OperatorNode) -> bool:
+    """Add a Concat of tensors with the same layout, whose samples are not along the first axis. False for others."""
     if ctx.tensors.single_sample or not all(map(ctx.tensors.is_computed, node.inputs)):
         return False
     views = [ctx.tensors.view(name) for name in node.inputs]
     if views[0].axes[:1] == ((0,),) or any(view.axes != views[0].axes for view in views):
         return False
-    lies, axis = views[0].axes, node.attributes["axis"]
-    if lies[axis] == (0,):
+    layout, axis = views[0].axes, node.attributes["axis"]
+    if layout[axis] == (0,):
         return False
     sources = [view.source for view in views]
-    if not lies[axis]:
+    if not layout[axis]:
         sources = [ctx.tensors.fresh_name(name) for name in node.inputs]
         for view, name in zip(views, sources, strict=True):
             shape = [1, *ctx.layers.value(view.source).shape[1:]]
             ctx.layers.add(node, "Reshape", [view.source], {"target_shape": shape}, outputs=[name])
-        lies = _shifted(lies, 1, 1)
-        lies = tuple((1,) if index == axis % len(lies) else lie for index, lie in enumerate(lies))
-    (along,) = lies[axis]
-    ctx.layers.add(node, "Concatenate", sources, {"axis": along}, result_axes=lambda rank: lies)
+        layout = _shifted(layout, 1, 1)
+        layout = tuple((1,) if index == axis % len(layout) else group for index, group in enumerate(layout))
+    (along,) = layout[axis]
+    ctx.layers.add(node, "Concatenate", sources, {"axis": along}, result_axes=lambda rank: layout)
     return True
 
 
-def picked_beside(ctx: LiftContext, node: OperatorNode) -> bool:
-    """Add a Gather of one constant index along an axis in front of the samples. False if it is another Gather."""
+def gather_leading_axis(ctx: LiftContext, node: OperatorNode) -> bool:
+    """Add a Gather of one constant index along an axis in front of the samples. False for other nodes."""
     data, index = node.inputs
     if index not in ctx.tensors.constants or ctx.tensors.constants[index].ndim:
         return False
     axis = node.attributes["axis"] % ctx.tensors.rank(data)
-    view = _beside(ctx, data, axis) and _picked(
+    view = _is_leading_axis(ctx, data, axis) and _select_index(
         ctx, node, data, axis, int(ctx.tensors.constants[index]), node.outputs[0]
     )
     if not view:
@@ -47,20 +47,20 @@ def picked_beside(ctx: LiftContext, node: OperatorNode) -> bool:
     return True
 
 
-def cut_beside(
+def slice_leading_axis(
     ctx: LiftContext, node: OperatorNode, parts: Mapping[int, tuple[int, int, int]], flipped: Sequence[int]
 ) -> bool:
-    """Add a Slice along axes of a tensor whose samples are not in front; a single index is picked.
+    """Add a Slice along axes of a tensor whose samples are not in front; a single index becomes a Gather.
 
-    `flipped` are the axes whose indices, ascending in `parts`, are wanted in descending order.
+    `flipped` are the axes whose indices, ascending in `parts`, are to be in descending order. False for other tensors.
     """
     data = node.inputs[0]
     axes = {*parts, *flipped}
-    if not axes or not all(_beside(ctx, data, axis) for axis in axes):
+    if not axes or not all(_is_leading_axis(ctx, data, axis) for axis in axes):
         return False
     if len(axes) == len(parts) == 1 and all(len(range(*part)) == 1 for part in parts.values()):
         ((axis, part),) = parts.items()
-        picked = _picked(ctx, node, data, axis, part[0], node.outputs[0])
+        picked = _select_index(ctx, node, data, axis, part[0], node.outputs[0])
         if picked is not None:
             ctx.tensors.views[node.outputs[0]] = picked
         return picked is not None
@@ -81,15 +81,15 @@ def cut_beside(
     return True
 
 
-def split_beside(ctx: LiftContext, node: OperatorNode, axis: int, parts: Sequence[tuple[str, int]]) -> bool:
-    """Add a Split along an axis of a tensor whose samples are not in front; single indices are picked."""
+def split_leading_axis(ctx: LiftContext, node: OperatorNode, axis: int, parts: Sequence[tuple[str, int]]) -> bool:
+    """Add a Split along an axis of a tensor whose samples are not in front, as Slices or Gathers. False for others."""
     data = node.inputs[0]
-    if not _beside(ctx, data, axis) or not ctx.tensors.view(data).axes[axis]:
+    if not _is_leading_axis(ctx, data, axis) or not ctx.tensors.view(data).axes[axis]:
         return False
     view, start = ctx.tensors.view(data), 0
     if all(size == 1 for _, size in parts):
         for index, (name, _) in enumerate(parts):
-            picked = _picked(ctx, node, data, axis, index, name) if name else None
+            picked = _select_index(ctx, node, data, axis, index, name) if name else None
             if picked is not None:
                 ctx.tensors.views[name] = picked
         return True
@@ -102,16 +102,18 @@ def split_beside(ctx: LiftContext, node: OperatorNode, axis: int, parts: Sequenc
     return True
 
 
-def _beside(ctx: LiftContext, data: str, axis: int) -> bool:
-    """Whether an axis of a computed tensor is one of the net's, or none, and its samples are not in front."""
+def _is_leading_axis(ctx: LiftContext, data: str, axis: int) -> bool:
+    """Whether a computed tensor does not have its samples in front, and `axis` is one axis of the net or of size 1."""
     if ctx.tensors.single_sample or not ctx.tensors.is_computed(data):
         return False
     axes = ctx.tensors.view(data).axes
     return axes[:1] != ((0,),) and len(axes[axis]) < 2 and axes[axis] != (0,)
 
 
-def _picked(ctx: LiftContext, node: OperatorNode, data: str, axis: int, index: int, output: str) -> AxisView | None:
-    """The view of one index along an axis, which is dropped; None if the index does not exist."""
+def _select_index(
+    ctx: LiftContext, node: OperatorNode, data: str, axis: int, index: int, output: str
+) -> AxisView | None:
+    """The view of one index along an axis, which becomes an axis of size 1; None if the index does not exist."""
     view, source = ctx.tensors.view(data), ctx.tensors.view(data).source
     remaining = (*view.axes[:axis], (), *view.axes[axis + 1 :])
     if view.axes[axis]:
@@ -126,5 +128,5 @@ def _picked(ctx: LiftContext, node: OperatorNode, data: str, axis: int, index: i
 
 
 def _shifted(axes: Axes, start: int, by: int) -> Axes:
-    """The axes of the net from `start` on moved."""
+    """The axes, with the numbers of the net's axes from `start` on increased by `by`."""
     return tuple(tuple(axis + by if axis >= start else axis for axis in group) for group in axes)

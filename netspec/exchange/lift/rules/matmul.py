@@ -19,23 +19,23 @@ from netspec.exchange.unsupported import UnsupportedFeature
 
 @rule("MatMul")
 def matmul(ctx: LiftContext, node: OperatorNode) -> None:
-    """x · constant matrix → Dense, to which a following Add adds a bias; of two others → MatMul."""
+    """x · constant matrix → Dense, whose bias may come from a following Add; other products → MatMul."""
     x, other = node.inputs
     rank = ctx.tensors.rank(other) if other in ctx.tensors.constants and x not in ctx.tensors.constants else 0
     if rank == 2:
         _dense(ctx, node, x, ctx.tensors.constants[other])
-    elif rank == 1:  # a column, which is left out of the result
+    elif rank == 1:  # a column, whose axis is then removed from the result
         product_name = ctx.tensors.fresh_name(node.outputs[0])
         _dense(ctx, replace(node, outputs=(product_name,)), x, ctx.tensors.constants[other][:, None])
         ctx.reshaping.reshape(node, product_name, ctx.tensors.shape(product_name)[:-1])
     else:
-        _of_two(ctx, node)
+        _add_matmul(ctx, node)
 
 
 def _dense(
     ctx: LiftContext, node: OperatorNode, x: str, kernel: NDArray[Any], bias: NDArray[Any] | None = None
 ) -> None:
-    """Dense, whatever the order of the axes in front of the last."""
+    """Add a Dense; the axes before the last may be stored in any order."""
     ctx.tensors.axis(x, -1)
     view = ctx.layers.view_with_single_axes(x, -1)
     if view.axis(-1) != ctx.tensors.rank_in_net(x) - 1:
@@ -46,26 +46,28 @@ def _dense(
     ctx.layers.add(node, "Dense", [view.source], fields, arrays, result_axes=lambda rank: view.axes)
 
 
-def _of_two(ctx: LiftContext, node: OperatorNode) -> None:
-    """A product in each sample; operands that were transposed before are left as they were.
+def _add_matmul(ctx: LiftContext, node: OperatorNode) -> None:
+    """Add a MatMul; a Transpose of an operand becomes `transpose_a` or `transpose_b`.
 
-    Vectors are made matrices of one row or column, which is left out of the result.
+    A vector becomes a matrix of one row or column, which is then removed from the result.
     """
     ranks = [ctx.tensors.rank(name) for name in node.inputs]
     if min(ranks) == 0:
         raise UnsupportedFeature("a product with a number")
     names = [_matrix(ctx, node, name, index) for index, name in enumerate(node.inputs)]
     product_name = ctx.tensors.fresh_name(node.outputs[0]) if 1 in ranks else node.outputs[0]
-    sources, fields, laid = _straight(ctx, names)
-    ctx.layers.add(node, "MatMul", sources, fields, outputs=[product_name], result_axes=laid)
+    sources, fields, result_axes = _product_operands(ctx, names)
+    ctx.layers.add(node, "MatMul", sources, fields, outputs=[product_name], result_axes=result_axes)
     if 1 in ranks:
         shape = ctx.tensors.shape(product_name)
         rows, columns = shape[-2:-1] if ranks[0] > 1 else (), shape[-1:] if ranks[1] > 1 else ()
         ctx.reshaping.reshape(node, product_name, (*shape[:-2], *rows, *columns))
 
 
-def _straight(ctx: LiftContext, names: list[str]) -> tuple[list[str], dict[str, Any], Callable[[int], Axes] | None]:
-    """The operands, fields and result axes of a product; operands that were transposed stay so."""
+def _product_operands(
+    ctx: LiftContext, names: list[str]
+) -> tuple[list[str], dict[str, Any], Callable[[int], Axes] | None]:
+    """The operands, fields and result axes of a product; transposed operands are read as they are stored."""
     sources, fields, fronts = [], {}, []
     for name, field in zip(names, ("transpose_a", "transpose_b"), strict=True):
         if not ctx.tensors.is_computed(name):
@@ -86,7 +88,7 @@ def _straight(ctx: LiftContext, names: list[str]) -> tuple[list[str], dict[str, 
 
 
 def _matrix(ctx: LiftContext, node: OperatorNode, name: str, index: int) -> str:
-    """An operand that is a vector as a row in front of the sign, as a column behind it."""
+    """The operand as a matrix: a vector becomes a row if it is the first operand, else a column."""
     shape = ctx.tensors.shape(name)
     if len(shape) != 1:
         return name
@@ -101,14 +103,14 @@ def _matrix(ctx: LiftContext, node: OperatorNode, name: str, index: int) -> str:
 
 @rule("Gemm")
 def gemm(ctx: LiftContext, node: OperatorNode) -> None:
-    """alpha · x · B + beta · C with constant B and C → Dense; with others a product, factors and a sum."""
+    """alpha · x · B + beta · C with constant B and C → Dense; others are decomposed."""
     x, other, third = node.inputs[0], node.inputs[1], node.operand(2)
     bias = ctx.tensors.constants.get(third) if third else np.zeros(())
     plain = bias is not None and bias.size in (1, ctx.tensors.shape(other)[0 if node.attributes["transB"] else 1])
     if bias is not None and bias.ndim == 2 and bias.shape[0] != 1:
         plain = False
     if other not in ctx.tensors.constants or x in ctx.tensors.constants or node.attributes["transA"] or not plain:
-        _in_steps(ctx, node)
+        _decomposed(ctx, node)
         return
     kernel = ctx.tensors.constants[other]
     if kernel.ndim != 2:
@@ -122,8 +124,8 @@ def gemm(ctx: LiftContext, node: OperatorNode) -> None:
     _dense(ctx, node, x, kernel, bias if third else None)
 
 
-def _in_steps(ctx: LiftContext, node: OperatorNode) -> None:
-    """Gemm as the operators that it is made of."""
+def _decomposed(ctx: LiftContext, node: OperatorNode) -> None:
+    """Decompose Gemm into Transpose, MatMul, Mul and Add."""
     steps = Expansion(ctx, node)
     a, b = (
         steps.node("Transpose", name, perm=[1, 0]) if node.attributes[field] else name

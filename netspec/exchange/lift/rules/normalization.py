@@ -1,4 +1,4 @@
-"""Normalizations, as ONNX's operators and as patterns of several nodes."""
+"""Normalizations: ONNX's operators, and patterns of several nodes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 
 @rule("BatchNormalization", uses_all_results=True)
 def batch_normalization(ctx: LiftContext, node: OperatorNode) -> None:
-    """The inference form; its channels are axis 1 of its operand, which may be another axis of a layer's output."""
+    """The form for inference. Channels are axis 1 in the model, which may be another axis in the net."""
     if node.attributes.get("training_mode"):
-        _by_its_batch(ctx, node)
+        _training_form(ctx, node)
         return
     ctx.nodes.require_one_result(node)
     if node.attributes.get("spatial", 1) != 1:
@@ -49,8 +49,8 @@ def _of_single_axis(ctx: LiftContext, node: OperatorNode) -> None:
     steps.lift()
 
 
-def _by_its_batch(ctx: LiftContext, node: OperatorNode) -> None:
-    """The training form in a model of one sample, as arithmetic, with the new averages if they are read."""
+def _training_form(ctx: LiftContext, node: OperatorNode) -> None:
+    """Decompose the form for training, in a model of one sample, with the new averages if they are read."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("the training form: it takes the averages of its batch")
     steps, (x, *operands) = Expansion(ctx, node), node.inputs
@@ -60,21 +60,21 @@ def _by_its_batch(ctx: LiftContext, node: OperatorNode) -> None:
     channels, per_channel = (steps.integers(sizes) for sizes in shapes)
     scale, offset = (steps.node("Reshape", name, per_channel) for name in operands[:2])
     mean = steps.node("ReduceMean", x, axes=axes, keepdims=1)
-    away = steps.node("Sub", x, mean)
-    variance = steps.node("ReduceMean", steps.node("Mul", away, away), axes=axes, keepdims=1)
+    centered = steps.node("Sub", x, mean)
+    variance = steps.node("ReduceMean", steps.node("Mul", centered, centered), axes=axes, keepdims=1)
     epsilon = steps.number(node.attributes["epsilon"])
-    unit = steps.node("Div", away, steps.node("Sqrt", steps.node("Add", variance, epsilon)))
+    unit = steps.node("Div", centered, steps.node("Sqrt", steps.node("Add", variance, epsilon)))
     old_share, new_share = (steps.number(share) for share in (momentum, 1 - momentum))
-    moved = []
+    updated = []
     for old, new in zip(operands[2:4], (mean, variance), strict=True):
         new_average = steps.node("Mul", steps.node("Reshape", new, channels), new_share)
-        moved.append(steps.node("Add", steps.node("Mul", old, old_share), new_average))
-    steps.lift(steps.node("Add", steps.node("Mul", unit, scale), offset), *moved)
+        updated.append(steps.node("Add", steps.node("Mul", old, old_share), new_average))
+    steps.lift(steps.node("Add", steps.node("Mul", unit, scale), offset), *updated)
 
 
 @rule("LayerNormalization")
 def layer_normalization(ctx: LiftContext, node: OperatorNode) -> None:
-    """Over the last axes of its operand, which may be other axes of a layer's output."""
+    """Normalize over the last axes in the model, which may be other axes in the net."""
     x, rank = node.inputs[0], ctx.tensors.rank(node.inputs[0])
     first = node.attributes["axis"] % rank
     ctx.tensors.axis(x, first)
@@ -93,7 +93,7 @@ def layer_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("InstanceNormalization", "GroupNormalization")
 def group_normalization(ctx: LiftContext, node: OperatorNode) -> None:
-    """Over channels, or groups of them, which are axis 1."""
+    """Normalize each channel (axis 1), or each group of channels."""
     if node.op_type == "GroupNormalization" and node.opset < 21:
         raise UnsupportedFeature("before opset 21 it has a scale for each group, not for each channel")
     arrays = {
@@ -108,7 +108,7 @@ def group_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("LpNormalization")
 def lp_normalization(ctx: LiftContext, node: OperatorNode) -> None:
-    """Each vector by its length, or by the sum of magnitudes; one of zeros stays."""
+    """Divide each vector by its L1 or L2 norm; zero vectors stay zero."""
     length = {1: "ReduceL1", 2: "ReduceL2"}.get(node.attributes["p"])
     if length is None:
         raise UnsupportedFeature(f"a norm of order {node.attributes['p']}")
@@ -120,15 +120,15 @@ def lp_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("MeanVarianceNormalization")
 def mean_variance_normalization(ctx: LiftContext, node: OperatorNode) -> None:
-    """Import MeanVarianceNormalization by ONNX's own decomposition."""
+    """Decompose MeanVarianceNormalization as ONNX defines it."""
     steps, x, axes = Expansion(ctx, node), node.inputs[0], node.attributes.get("axes", [0, 2, 3])
 
     def mean(of: str) -> str:
         return steps.node("ReduceMean", of, axes=axes, keepdims=1)
 
-    away = steps.node("Sub", x, mean(x))
-    deviation = steps.node("Sqrt", mean(steps.node("Mul", away, away)))
-    steps.node("Div", away, steps.node("Add", deviation, steps.number(1e-9)))
+    centered = steps.node("Sub", x, mean(x))
+    deviation = steps.node("Sqrt", mean(steps.node("Mul", centered, centered)))
+    steps.node("Div", centered, steps.node("Add", deviation, steps.number(1e-9)))
     steps.lift()
 
 
@@ -136,13 +136,13 @@ def mean_variance_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 def local_response_normalization(ctx: LiftContext, node: OperatorNode) -> None:
     """Across channels → LocalResponseNormalization."""
     if node.attributes["size"] % 2 == 0:
-        _one_more_after(ctx, node)
+        _lrn_of_even_size(ctx, node)
         return
     fields = {"k": node.attributes["bias"], **{name: node.attributes[name] for name in ("size", "alpha", "beta")}}
     ctx.reshaping.add_per_sample(node, "LocalResponseNormalization", node.inputs, fields)
 
 
-def _one_more_after(ctx: LiftContext, node: OperatorNode) -> None:
+def _lrn_of_even_size(ctx: LiftContext, node: OperatorNode) -> None:
     """LRN of an even size: the window has one more channel after than before, unlike in PyTorch and netspec."""
     steps, (x,), attributes = Expansion(ctx, node), node.inputs, node.attributes
     shape, size = ctx.tensors.shape(x), attributes["size"]
@@ -161,7 +161,7 @@ def _one_more_after(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule(ROOT_MEAN_SQUARE)
 def root_mean_square(ctx: LiftContext, node: OperatorNode) -> None:
-    """ONNX's own operator, over the last axes from `axis` on."""
+    """ONNX's operator: normalize over the axes from `axis` on."""
     x, scale = node.inputs
     ctx.tensors.constant(scale, "scale")
     rank = ctx.tensors.rank(x)
@@ -171,7 +171,7 @@ def root_mean_square(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule(LAYER, ROOT_MEAN_SQUARE, UNIT, domain=DOMAIN)
 def normalization(ctx: LiftContext, node: OperatorNode) -> None:
-    """The layer of that name; a factor and an offset along other axes become Scale and Bias after it."""
+    """The layer of the same name; gamma and beta along other axes become Scale and Bias after it."""
     source, gamma, beta = (node.operand(index) for index in range(3))
     if not {gamma, beta, ""} <= {*ctx.tensors.constants, ""}:
         raise UnsupportedFeature("its factor or offset is not a constant")
@@ -182,32 +182,32 @@ def normalization(ctx: LiftContext, node: OperatorNode) -> None:
     if node.op_type != UNIT:
         fields["epsilon"] = node.attributes["epsilon"]
     arrays = {}
-    behind: list[tuple[str, str]] = []
+    following: list[tuple[str, str]] = []
     for name, tensor, operator in (("gamma", gamma, "Mul"), ("beta", beta, "Add")):
         along = _along(ctx.tensors.constants[tensor], shape, axes) if tensor else None
-        if tensor and (along is None or behind or node.op_type == UNIT):
-            behind.append((operator, tensor))
+        if tensor and (along is None or following or node.op_type == UNIT):
+            following.append((operator, tensor))
         elif along is not None:
             arrays[name] = along
     if node.op_type == LAYER:
         fields |= {"scale": "gamma" in arrays, "center": "beta" in arrays}
     elif node.op_type == ROOT_MEAN_SQUARE:
         arrays["scale"] = arrays.pop("gamma", np.ones([shape[axis] for axis in axes], "float32"))
-    tensors = [*(f"{node.outputs[0]} {operator}" for operator, _ in behind), node.outputs[0]]
+    tensors = [*(f"{node.outputs[0]} {operator}" for operator, _ in following), node.outputs[0]]
     ctx.layers.add(node, node.op_type, [source], fields, arrays, outputs=tensors[:1])
-    for (operator, tensor), before, after in zip(behind, tensors, tensors[1:], strict=False):
+    for (operator, tensor), before, after in zip(following, tensors, tensors[1:], strict=False):
         with_constant(ctx, replace(node, inputs=(before, tensor), outputs=(after,)), before, tensor, operator)
 
 
 @rule("Softmax", "LogSoftmax", domain=DOMAIN)
 def as_softmax(ctx: LiftContext, node: OperatorNode) -> None:
-    """ONNX's operator."""
+    """Import like ONNX's operator."""
     (axis,) = _axes(ctx, node)
     softmax(ctx, replace(node, attributes={"axis": axis}, opset=13, domain=""))
 
 
 def _axes(ctx: LiftContext, node: OperatorNode) -> list[int]:
-    """The axes that means and sums of the operand are over, upwards."""
+    """The axes that the pattern reduces, ascending. Raises `UnsupportedFeature` if its nodes use different ones."""
     source = node.inputs[0]
     shape = ctx.tensors.shape(source)
     axes, *others = {
@@ -226,7 +226,7 @@ def _axes(ctx: LiftContext, node: OperatorNode) -> list[int]:
 
 
 def _along(constant: NDArray[Any], shape: tuple[int, ...], axes: list[int]) -> NDArray[Any] | None:
-    """The constant along the axes; None if it varies along others, or not along these."""
+    """The constant as an array over these axes; None if its shape is not theirs."""
     full = (1,) * (len(shape) - constant.ndim) + constant.shape
     target = tuple(size if axis in axes else 1 for axis, size in enumerate(shape))
     return constant.reshape([shape[axis] for axis in axes]) if full == target else None

@@ -1,4 +1,4 @@
-"""Numbers around data, and sides cut off: Pad and CenterCropPad."""
+"""Pad and CenterCropPad."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pad(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _padded(ctx: LiftContext, node: OperatorNode, sides: list[tuple[int, int]], mode: str, value: float) -> None:
-    """Around each axis of the operand so much before and after; less than nothing is cut off."""
+    """Pad each axis of the operand before and after; negative numbers crop."""
     rank = len(sides)
     zeros = mode == "constant" and not value and min(map(min, sides)) >= 0
     if zeros and rank in (3, 4, 5) and not any(map(any, sides[:2])) and not ctx.layers.is_permuted(node.inputs[0]):
@@ -46,7 +46,7 @@ def _padded(ctx: LiftContext, node: OperatorNode, sides: list[tuple[int, int]], 
 
 @rule("CenterCropPad")
 def center_crop_pad(ctx: LiftContext, node: OperatorNode) -> None:
-    """The middle of axes, or zeros around them → Pad: of an odd rest the larger half is behind."""
+    """Crop or zero-pad axes around their center → Pad. An odd difference has its larger half at the end."""
     shape = ctx.tensors.shape(node.inputs[0])
     sizes = ctx.tensors.constant(node.inputs[1], "shape").tolist()
     axes = node.attributes.get("axes") or range(len(shape))

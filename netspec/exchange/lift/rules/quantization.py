@@ -81,7 +81,7 @@ def _scaled(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _computed(ctx: LiftContext, node: OperatorNode, fields: dict[str, Any], shape: tuple[int, ...]) -> None:
-    """Scales that are computed: those of a sample."""
+    """Add a layer whose scales are inputs, one set per sample: only for a model of a single sample."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("its scales are computed for all samples of a batch")
     names = [node.inputs[0]]
@@ -98,7 +98,7 @@ def _computed(ctx: LiftContext, node: OperatorNode, fields: dict[str, Any], shap
 
 
 def _quantized_type(ctx: LiftContext, node: OperatorNode) -> str:
-    """The element type of the result, as the model has it."""
+    """The element type of the result in the model."""
     zero_point, code = node.operand(2), node.attributes.get("output_dtype", 0)
     if zero_point:
         input_types = {model_input.name: model_input.dtype for model_input in ctx.model.inputs}
@@ -122,7 +122,7 @@ def _zero(ctx: LiftContext, name: str, dtype: str, shape: tuple[int, ...] = ()) 
 
 @rule("DynamicQuantizeLinear", uses_all_results=True)
 def dynamic(ctx: LiftContext, node: OperatorNode) -> None:
-    """Scale and zero point of all that a sample holds."""
+    """The layer of the same name, with one scale and one zero point per sample."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("its scale is one for all samples of a batch")
     ctx.layers.add(node, node.op_type, node.inputs, {})
@@ -154,7 +154,7 @@ def qlinear_matmul(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _matrix(ctx: LiftContext, x: str, other: str) -> tuple[NDArray[Any] | None, list[str], dict[str, Any]]:
-    """The matrix, if it is the layer's; what the layer reads; its fields."""
+    """The kernel if the matrix is a parameter of the layer, else None; the layer's inputs; its fields."""
     ctx.tensors.axis(x, -1)
     if other in ctx.tensors.constants and ctx.tensors.constants[other].ndim == 2:
         kernel = ctx.tensors.constants[other]
@@ -206,7 +206,7 @@ def qlinear_conv(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _kernel(ctx: LiftContext, node: OperatorNode, x: str, kernel: NDArray[Any]) -> dict[str, Any]:
-    """Fields of a convolution of 8 bits."""
+    """Fields of an 8-bit convolution."""
     fields: dict[str, Any] = {"filters": kernel.shape[0], "kernel_size": list(kernel.shape[2:])}
     fields |= {"kernel_dtype": str(kernel.dtype), "groups": node.attributes["group"]}
     window = window_of(node, list(kernel.shape[2:]), ctx.tensors.shape(x)[2:])
@@ -219,7 +219,7 @@ def _kernel(ctx: LiftContext, node: OperatorNode, x: str, kernel: NDArray[Any]) 
 
 
 def _requantized(ctx: LiftContext, fields: dict[str, Any], arrays: dict[str, NDArray[Any]], names: list[str]) -> None:
-    """Scales and zero points of input, kernel and output."""
+    """Set the scales and zero points of input, kernel and output from the operands `names`."""
     constants = [ctx.tensors.constant(name, "scales and zero points") for name in names]
     arrays |= {"input_scale": _alone(constants[0], "scale"), "input_zero_point": _alone(constants[1], "zero point")}
     arrays |= {"output_scale": _alone(constants[4], "scale"), "output_zero_point": _alone(constants[5], "zero point")}
@@ -249,7 +249,7 @@ def _alone(array: NDArray[Any], role: str) -> NDArray[Any]:
 
 
 def _one_zero(ctx: LiftContext, node: OperatorNode, name: str) -> str:
-    """A computed zero point, of which each sample has one."""
+    """A computed zero point as a scalar of each sample."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("its zero point is computed for all samples of a batch")
     if ctx.tensors.shape(name) == (1,):

@@ -22,7 +22,7 @@ from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 
 @rule("RandomNormal", "RandomUniform")
 def of_shape(ctx: LiftContext, node: OperatorNode) -> None:
-    """A constant of the shape that the node names."""
+    """A constant in the shape that the attribute `shape` gives."""
     ctx.tensors.constants[node.outputs[0]] = _drawn(ctx, node, tuple(node.attributes["shape"]), "float32")
 
 
@@ -54,7 +54,7 @@ def bernoulli(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Multinomial")
 def multinomial(ctx: LiftContext, node: OperatorNode) -> None:
-    """Classes (N, samples) by logits (N, classes): as many sums of probabilities as a drawn number is not below."""
+    """Draw classes (N, samples) by logits (N, classes): count the cumulative probabilities ≤ a uniform number."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("each sample has random numbers of its own")
     rows, classes = ctx.tensors.shape(node.inputs[0])
@@ -63,14 +63,14 @@ def multinomial(ctx: LiftContext, node: OperatorNode) -> None:
     steps = Expansion(ctx, node)
     zero, step, last = (steps.integers([number]) for number in (0, 1, classes - 1))
     sums = steps.node("CumSum", steps.node("Softmax", node.inputs[0], axis=-1), step)
-    sums = steps.node("Slice", sums, zero, last, step)  # the last is 1, but for rounding
+    sums = steps.node("Slice", sums, zero, last, step)  # without the last one, which is 1 except for rounding
     past = steps.node("GreaterOrEqual", steps.constant(drawn), steps.node("Unsqueeze", sums, axes=[1]))
     steps.node("ReduceSum", steps.node("Cast", past, to=node.attributes["dtype"]), axes=[2], keepdims=0)
     steps.lift()
 
 
 def _drawn(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """Numbers as the attributes say; they depend on the node's seed, or its name, alone."""
+    """Random numbers by the node's attributes. They depend only on its seed, or without one on its name."""
     if prod(shape) > MAX_ELEMENTS:
         raise UnsupportedFeature(f"more than {MAX_ELEMENTS:,} random numbers")
     ctx.report.remarks.add(
@@ -88,7 +88,7 @@ def _drawn(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...], dtype: 
 
 @rule("Dropout", uses_all_results=True)
 def dropout(ctx: LiftContext, node: OperatorNode) -> None:
-    """The same tensor in inference; the layer keeps the rate for further training. Nothing is masked then."""
+    """Import as the layer Dropout, which acts only in training. The mask, if it is read, is all ones."""
     mask = (*node.outputs, "")[1]
     if mask and ctx.tensors.is_read(mask):
         if not ctx.tensors.single_sample:
@@ -104,7 +104,7 @@ def dropout(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 @rule("Dropout", domain=DOMAIN)
-def together(ctx: LiftContext, node: OperatorNode) -> None:
+def dropout_with_noise_shape(ctx: LiftContext, node: OperatorNode) -> None:
     """Dropout of whole channels → SpatialDropout2D (or 1D, 3D), else Dropout with `noise_shape`."""
     shape, noise = ctx.tensors.shape(node.inputs[0]), node.attributes["noise_shape"]
     if len(noise) != len(shape):

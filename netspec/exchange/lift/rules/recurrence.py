@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: layers of these kinds, in one direction or both."""
+"""LSTM, GRU and RNN → LSTM, GRU and SimpleRNN, in one direction or both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 
 @dataclass(frozen=True)
 class _Recurrent:
-    """A node, and what is known of it."""
+    """A recurrent node, and what a layer takes from it."""
 
     ctx: LiftContext
     node: OperatorNode
@@ -48,12 +48,12 @@ class _Recurrent:
         return self.ctx.tensors.shape(self.node.inputs[0])[1 - self.batch_axis]
 
     def read(self, index: int) -> str:
-        """A result, if anything reads it: Y, Y_h, Y_c."""
+        """The name of the result Y, Y_h or Y_c (by its index); empty if nothing reads it."""
         name = self.node.outputs[index] if index < len(self.node.outputs) else ""
         return name if name and self.ctx.tensors.is_read(name) else ""
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the layer, or of both."""
+        """The fields of the layer; in a Bidirectional, both directions have the same."""
         node, kind = self.node, self.node.op_type
         for name, why in (("clip", "numbers cut off before activations"), ("input_forget", "coupled gates")):
             if node.attributes.get(name):
@@ -100,7 +100,7 @@ class _Recurrent:
         units = self.units()
 
         def sorted_(rows: NDArray[Any]) -> NDArray[Any]:
-            """(gates · H, …) by our order of gates."""
+            """Sort (gates · H, …) by netspec's order of gates."""
             by_gate = rows.reshape(len(order), units, *rows.shape[1:])[order]
             return by_gate.reshape(rows.shape)
 
@@ -115,17 +115,17 @@ class _Recurrent:
             arrays_by_way.append(arrays)
         return arrays_by_way
 
-    def begins(self) -> tuple[list[str], list[bool]]:
-        """The tensors of the first states, and which of them are 0."""
+    def initial_tensors(self) -> tuple[list[str], list[bool]]:
+        """The tensors of the initial states, and which of them are 0."""
         names = [self.node.operand(5 + index) for index in range(STATES[self.node.op_type])]
         return names, [
             not name or (name in self.ctx.tensors.constants and not self.ctx.tensors.constants[name].any())
             for name in names
         ]
 
-    def first_states(self) -> list[str]:
-        """The initial states: those of the first direction, then of the second. None if all are 0."""
-        names, zero = self.begins()
+    def initial_states(self) -> list[str]:
+        """The initial states: those of the first direction, then of the second. Empty if all are 0."""
+        names, zero = self.initial_tensors()
         if all(zero):
             return []
         if any(zero) and len(names) > 1:
@@ -140,7 +140,7 @@ class _Recurrent:
         return name
 
     def _state(self, name: str, way: int) -> str:
-        """A first state of one direction: (N, H) in the net."""
+        """An initial state of one direction: (N, H) in the net."""
         ctx, state = self.ctx, self.ctx.tensors.fresh_name(name)
         if name in ctx.tensors.constants:
             rows = ctx.tensors.constants[name].take(way, 1 - self.batch_axis)
@@ -160,20 +160,20 @@ class _Recurrent:
 
 @rule("LSTM", "GRU", "RNN", uses_all_results=True)
 def recurrent(ctx: LiftContext, node: OperatorNode) -> None:
-    """LSTM, GRU or SimpleRNN, or Bidirectional with one of them; states come in and go out as the model has them.
+    """LSTM, GRU or SimpleRNN, or Bidirectional with one of them, with initial and final states as in the model.
 
-    What no layer does becomes the steps that it is made of.
+    A node that the layer cannot express is unrolled into its steps.
     """
     rnn = _Recurrent(ctx, node)
     several = ctx.tensors.single_sample and ctx.tensors.shape(node.inputs[0])[rnn.batch_axis] > 1
     try:
         fields = rnn.fields()
-        if several and not all(rnn.begins()[1]):
+        if several and not all(rnn.initial_tensors()[1]):
             raise UnsupportedFeature("several sequences with first states, where the whole model is one sample")
     except UnsupportedFeature:
         unrolled(ctx, node)
         return
-    weights, states = rnn.weights(), rnn.first_states()
+    weights, states = rnn.weights(), rnn.initial_states()
     kind = LAYERS[node.op_type]
     sequence, results = rnn.read(0), [rnn.read(index) for index in range(1, 1 + STATES[node.op_type])]
     fields["return_sequences"] = bool(sequence)
@@ -202,9 +202,9 @@ def _written(
     rnn: _Recurrent, type_: str, inputs: list[str], fields: dict[str, Any], arrays: dict[str, NDArray[Any]],
     sequence: str, results: list[str],
 ) -> None:  # fmt: skip
-    """The layer, and the results in ONNX's shapes."""
+    """Add the layer, and layers that give its results ONNX's shapes."""
     ctx, node = rnn.ctx, rnn.node
-    lies = _result_axes(rnn, type_ == "TimeDistributed")
+    axes_of_result = _result_axes(rnn, type_ == "TimeDistributed")
     backwards = bool(fields.get("go_backwards") or fields.get("layer", {}).get("go_backwards"))
     first = sequence or results[0]
     outputs = [first, *(results if sequence or any(results[1:]) else [])]
@@ -216,25 +216,30 @@ def _written(
                 ctx.tensors.fresh_name(node.outputs[0]) if any(outputs[1:]) else "" for _ in range(2 * len(outputs[1:]))
             ]
         ctx.layers.add(node, type_, inputs, fields, arrays, outputs=[output, *states])
-        _after(rnn, output, states, first, outputs[1:], lies)
+        _after(rnn, output, states, first, outputs[1:], axes_of_result)
         return
-    ctx.layers.add(node, type_, inputs, fields, arrays, outputs=outputs, result_axes=lies)
+    ctx.layers.add(node, type_, inputs, fields, arrays, outputs=outputs, result_axes=axes_of_result)
 
 
 def _after(
-    rnn: _Recurrent, output: str, states: Sequence[str], first: str, results: Sequence[str], lies: Callable[[int], Axes]
+    rnn: _Recurrent,
+    output: str,
+    states: Sequence[str],
+    first: str,
+    results: Sequence[str],
+    axes_of_result: Callable[[int], Axes],
 ) -> None:
-    """Combine the results: both directions are stacked, and a sequence read backwards is reversed."""
+    """Add layers for the results: those of both directions are stacked, a sequence read backwards is reversed."""
     ctx, node = rnn.ctx, rnn.node
     if not rnn.both:
         along = ctx.tensors.rank_in_net(output) - 2
         backwards = list(range(rnn.steps))[::-1]
         fields = {"indices": backwards, "axis": along}
-        ctx.layers.add(node, "Gather", [output], fields, outputs=[first], result_axes=lies)
+        ctx.layers.add(node, "Gather", [output], fields, outputs=[first], result_axes=axes_of_result)
         for state, result in zip(states, results, strict=True):
             if result:
                 ctx.layers.add(
-                    node, "Activation", [state], {"activation": "linear"}, outputs=[result], result_axes=lies
+                    node, "Activation", [state], {"activation": "linear"}, outputs=[result], result_axes=axes_of_result
                 )
         return
     sources_and_results = [(output, first)]
@@ -248,7 +253,7 @@ def _after(
         if result:
             *front, last = ctx.layers.value(source).shape[1:]
             ctx.layers.add(node, "Reshape", [source], {"target_shape": [*front, 2, last // 2]}, outputs=[result],
-                    result_axes=lies)  # fmt: skip
+                    result_axes=axes_of_result)  # fmt: skip
 
 
 def _result_axes(rnn: _Recurrent, distributed: bool) -> Callable[[int], Axes]:

@@ -42,7 +42,7 @@ def reduction(ctx: LiftContext, node: OperatorNode) -> None:
     layers = [("Reduction", fields | {"operation": OPERATIONS[node.op_type], "keepdims": keeps_axes})]
     if pooled and stored_axes == list(range(2, rank)) and not ctx.tensors.single_sample:
         layers = [(f"{GLOBAL[node.op_type]}{rank - 2}D", {"keepdims": keeps_axes})]
-    if everything and not keeps_axes:  # the layer keeps an axis then, of size 1
+    if everything and not keeps_axes:  # the layer then keeps an axis of size 1
         layers.append(("Squeeze", {}))
     ctx.reshaping.add_chain(node, source, layers, () if keeps_axes else over)
 

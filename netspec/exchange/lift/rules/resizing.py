@@ -1,4 +1,4 @@
-"""Resize, and Upsample, as it was called before opset 10."""
+"""Resize, and Upsample, its name before opset 10."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 
 @dataclass(frozen=True)
 class Resized:
-    """One resized axis: its size before and after, the scale if positions depend on it, and the region that is read."""
+    """One axis: its size before and after, the scale if coordinates depend on it, and the region that is read."""
 
     before: int
     size: int
@@ -26,13 +26,13 @@ class Resized:
 
     @property
     def changes(self) -> bool:
-        """Whether the axis does not stay as it is."""
+        """Whether the axis is resized at all."""
         return self.size != self.before or self.scale not in (None, 1.0) or self.part != (0.0, 1.0)
 
 
 @rule("Resize", "Upsample", keeps_type=True)
 def resize(ctx: LiftContext, node: OperatorNode) -> None:
-    """Resize by an integer factor → UpSampling; an image to any size → Resizing; by other rules → Resize."""
+    """An integer factor → UpSampling; an image to any size → Resizing; other sampling rules or axes → Resize."""
     shape = ctx.tensors.shape(node.inputs[0])
     by_axis = {axis: resized for axis, resized in _axes(ctx, node, shape).items() if resized.changes}
     if 0 in by_axis and not ctx.tensors.single_sample:
@@ -41,22 +41,24 @@ def resize(ctx: LiftContext, node: OperatorNode) -> None:
     if not by_axis:
         ctx.reshaping.alias(node, node.inputs[0])
     elif 0 in by_axis:
-        behind = {axis + ctx.tensors.axis_offset: resized for axis, resized in by_axis.items()}
-        ctx.layers.add(node, "Resize", node.inputs[:1], _fields(node, behind, len(shape) + ctx.tensors.axis_offset))
-    elif min(by_axis) < 2 or len(spatial) not in (1, 2, 3) or not _usual(ctx, node, spatial):
+        in_net = {axis + ctx.tensors.axis_offset: resized for axis, resized in by_axis.items()}
+        ctx.layers.add(node, "Resize", node.inputs[:1], _fields(node, in_net, len(shape) + ctx.tensors.axis_offset))
+    elif min(by_axis) < 2 or len(spatial) not in (1, 2, 3) or not _add_keras_layer(ctx, node, spatial):
         ctx.reshaping.add_per_sample(node, "Resize", node.inputs[:1], _fields(node, by_axis, len(shape)))
 
 
-def _usual(ctx: LiftContext, node: OperatorNode, spatial: list[Resized]) -> bool:
-    """Add a layer of Keras's, if it samples the same positions as the operator: the centers of pixels. Else False."""
-    mode, where, rounding = _mode(node), _where(node), _rounding(node)
+def _add_keras_layer(ctx: LiftContext, node: OperatorNode, spatial: list[Resized]) -> bool:
+    """Add UpSampling or Resizing if it samples the same coordinates as the operator. Return whether it does."""
+    mode, coordinates, rounding = _mode(node), _coordinates(node), _rounding(node)
     if any(resized.scale not in (None, 1.0) for resized in spatial) or _policy(node):
         return False
     is_integer, rank = all(resized.size % resized.before == 0 for resized in spatial), len(spatial)
-    centers = where == "half_pixel" or (where == "pytorch_half_pixel" and min(resized.size for resized in spatial) > 1)
+    centers = coordinates == "half_pixel" or (
+        coordinates == "pytorch_half_pixel" and min(resized.size for resized in spatial) > 1
+    )
     if mode == "nearest":
         repeats = is_integer and (
-            (centers and rounding.startswith("round")) or (where, rounding) == ("asymmetric", "floor")
+            (centers and rounding.startswith("round")) or (coordinates, rounding) == ("asymmetric", "floor")
         )
         fits = repeats or (centers and rounding == "round_prefer_ceil")
     else:
@@ -88,13 +90,17 @@ def _fields(node: OperatorNode, by_axis: dict[int, Resized], rank: int) -> dict[
         fields["scales"] = [axis.size / axis.before if axis.scale is None else axis.scale for axis in scaled]
     else:
         fields["sizes"] = [by_axis[axis].size for axis in axes]
-    fields |= {"mode": _mode(node), "coordinate_transformation_mode": _where(node), "nearest_mode": _rounding(node)}
+    fields |= {
+        "mode": _mode(node),
+        "coordinate_transformation_mode": _coordinates(node),
+        "nearest_mode": _rounding(node),
+    }
     fields |= {name: bool(node.attributes.get(name)) for name in ("antialias", "exclude_outside")}
     if _mode(node) == "cubic":
         fields["cubic_coeff_a"] = _short(node.attributes.get("cubic_coeff_a", -0.75))
     if _policy(node):
         fields["keep_aspect_ratio_policy"] = _policy(node)
-    if _where(node) == "tf_crop_and_resize":
+    if _coordinates(node) == "tf_crop_and_resize":
         fields["roi"] = [by_axis[axis].part[side] for side in range(2) for axis in axes]
         fields["extrapolation_value"] = _short(node.attributes.get("extrapolation_value", 0.0))
     if _mode(node) != "nearest":
@@ -103,11 +109,11 @@ def _fields(node: OperatorNode, by_axis: dict[int, Resized], rank: int) -> dict[
 
 
 def _axes(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...]) -> dict[int, Resized]:
-    """The resized axes that the operator names."""
+    """The axes that the operator names, resized."""
     axes = [axis % len(shape) for axis in node.attributes.get("axes") or range(len(shape))]
     count = len(axes)
     roi = [0.0] * count + [1.0] * count
-    if _where(node) == "tf_crop_and_resize":
+    if _coordinates(node) == "tf_crop_and_resize":
         roi = [_short(number) for number in ctx.tensors.constant(node.operand(1), "roi").reshape(-1)]
     parts = list(zip(roi, roi[count:], strict=False))
     have = [shape[axis] for axis in axes]
@@ -129,7 +135,7 @@ def _axes(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...]) -> dict[
 
 
 def _scaled(size: int, scale: float, part: tuple[float, float]) -> Resized:
-    # Scales are float32: a factor such as 7/4 or 1/3 is not exact there, and what is meant is the whole number.
+    # Scales are float32, in which a factor such as 1/3 is not exact: a nearly integer size means the integer.
     exact = size * scale
     if abs(exact - round(exact)) <= 1e-5 * exact:
         return Resized(size, round(exact), None, part)
@@ -154,10 +160,10 @@ def _mode(node: OperatorNode) -> str:
     return "linear" if mode == "bilinear" else mode
 
 
-def _where(node: OperatorNode) -> str:
+def _coordinates(node: OperatorNode) -> str:
     default = "half_pixel" if _newer(node) else "asymmetric"
-    where: str = node.attributes.get("coordinate_transformation_mode", default)
-    return where
+    coordinates: str = node.attributes.get("coordinate_transformation_mode", default)
+    return coordinates
 
 
 def _rounding(node: OperatorNode) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.nodes import Expansion
 from netspec.exchange.lift.registry import rule
-from netspec.exchange.lift.rules.control import graph_of, write_turn
+from netspec.exchange.lift.rules.control import add_iteration, graph_of
 from netspec.exchange.operator_graph.graph import OperatorNode
 from netspec.exchange.operator_graph.onnx_protos import MAX_NODES
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -92,12 +92,12 @@ def concatenate(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("SequenceMap", uses_all_results=True)
 def mapped(ctx: LiftContext, node: OperatorNode) -> None:
-    """Add the nodes of the body for each element; the results are sequences."""
+    """Inline the body once for each element; the results are sequences."""
     body, others = graph_of(node, "body"), node.inputs[1:]
     rows: list[Sequence[str]] = []
     for turn, tensor in enumerate(_tensors(ctx, node)):
         more = [ctx.tensors.sequences[name][turn] if name in ctx.tensors.sequences else name for name in others]
-        rows.append(write_turn(ctx, node, body, (tensor, *more), turn))
+        rows.append(add_iteration(ctx, node, body, (tensor, *more), turn))
     for index, name in enumerate(node.outputs):
         ctx.tensors.sequences[name] = tuple(row[index] for row in rows)
 

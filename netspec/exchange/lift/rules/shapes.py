@@ -22,27 +22,27 @@ from netspec.schema.specs.net import InputDType
 def reshape(ctx: LiftContext, node: OperatorNode) -> None:
     """Reshape to a constant shape that keeps samples separate → Flatten or Reshape."""
     target = ctx.tensors.constant(node.inputs[1], "target shape").tolist()
-    _to(ctx, node, lambda shape: target_shape(target, shape, bool(node.attributes.get("allowzero"))))
+    _reshape_to(ctx, node, lambda shape: target_shape(target, shape, bool(node.attributes.get("allowzero"))))
 
 
 @rule("Flatten")
 def flatten(ctx: LiftContext, node: OperatorNode) -> None:
-    """All axes from `axis` on into one → Flatten."""
+    """Merge the axes before `axis` into one, and those from it on into another."""
     rank, axis = ctx.tensors.rank(node.inputs[0]), node.attributes["axis"]
     axis = axis + rank if axis < 0 else axis
-    _to(ctx, node, lambda shape: (prod(shape[:axis]), prod(shape[axis:])))
+    _reshape_to(ctx, node, lambda shape: (prod(shape[:axis]), prod(shape[axis:])))
 
 
 @rule("Squeeze")
 def squeeze(ctx: LiftContext, node: OperatorNode) -> None:
-    """Axes of size 1 left out → Reshape."""
-    _to(ctx, node, lambda shape: squeezed(shape, _axes(ctx, node)))
+    """Remove axes of size 1."""
+    _reshape_to(ctx, node, lambda shape: squeezed(shape, _axes(ctx, node)))
 
 
 @rule("Unsqueeze")
 def unsqueeze(ctx: LiftContext, node: OperatorNode) -> None:
-    """Axes of size 1 put in → Reshape."""
-    _to(ctx, node, lambda shape: unsqueezed(shape, _axes(ctx, node) or []))
+    """Insert axes of size 1."""
+    _reshape_to(ctx, node, lambda shape: unsqueezed(shape, _axes(ctx, node) or []))
 
 
 def _axes(ctx: LiftContext, node: OperatorNode) -> list[int] | None:
@@ -51,7 +51,7 @@ def _axes(ctx: LiftContext, node: OperatorNode) -> list[int] | None:
     return node.attributes.get("axes")
 
 
-def _to(ctx: LiftContext, node: OperatorNode, shaped: Any) -> None:
+def _reshape_to(ctx: LiftContext, node: OperatorNode, shaped: Any) -> None:
     source = node.inputs[0]
     shape = ctx.tensors.shape(source)
     try:
@@ -63,7 +63,7 @@ def _to(ctx: LiftContext, node: OperatorNode, shaped: Any) -> None:
 
 @rule("Expand")
 def expand(ctx: LiftContext, node: OperatorNode) -> None:
-    """A vector made a row and repeated → RepeatVector; other axes of size 1 repeated → Tile."""
+    """Vectors (N, C) repeated to (N, n, C) → RepeatVector; other repeated axes of size 1 → Tile."""
     source = node.inputs[0]
     before, shape = ctx.layers.fusable_producer(source, node), ctx.tensors.shape(source)
     requested = tuple(int(size) for size in ctx.tensors.constant(node.inputs[1], "shape"))
@@ -151,7 +151,7 @@ def _cast(ctx: LiftContext, node: OperatorNode, target: str) -> None:
 
 @rule("EyeLike")
 def eye_like(ctx: LiftContext, node: OperatorNode) -> None:
-    """Ones along a diagonal: a constant, of a shape without samples."""
+    """A constant matrix with ones along a diagonal, if the model is one sample."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("its rows are the samples of a batch")
     shape = ctx.tensors.shape(node.inputs[0])

@@ -1,4 +1,4 @@
-"""Parts of tensors, and parts exchanged: Slice, Split, Gather, Tile, DepthToSpace, SpaceToDepth."""
+"""Slice, Split, Gather, Tile, DepthToSpace and SpaceToDepth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from netspec.exchange.lift.context import LiftContext
 from netspec.exchange.lift.registry import rule
-from netspec.exchange.lift.rules.leading_axis import cut_beside, picked_beside, split_beside
+from netspec.exchange.lift.rules.leading_axis import gather_leading_axis, slice_leading_axis, split_leading_axis
 from netspec.exchange.lift.rules.windows import padding_field, short
 from netspec.exchange.operator_graph.constant_folding import slice_range
 from netspec.exchange.operator_graph.graph import OperatorNode
@@ -24,7 +24,7 @@ MAX_COPIES = 2**12
 
 @rule("Slice")
 def cut(ctx: LiftContext, node: OperatorNode) -> None:
-    """Sides of spatial axes cut off → Cropping2D (or 1D, 3D); other parts → Slice, one for each axis."""
+    """Cropped spatial axes → Cropping2D (or 1D, 3D); others → one Slice per axis, and Flip for negative steps."""
     shape = ctx.tensors.shape(node.inputs[0])
     if node.operand(1):
         starts, ends = (ctx.tensors.constant(node.inputs[k], "range").tolist() for k in (1, 2))
@@ -37,16 +37,16 @@ def cut(ctx: LiftContext, node: OperatorNode) -> None:
     for axis, start, end, step in zip(axes or range(len(starts)), starts, ends, steps, strict=True):
         size = shape[axis % len(shape)]
         indices = slice_range(start, end, step, size)
-        if step < 0:  # those counted up, in the opposite order
+        if step < 0:  # the same elements in ascending order, to be flipped
             indices = range(indices[-1], indices[0] + 1, -step) if indices else indices
             flipped.append(axis % len(shape))
         if indices != range(size):
             parts[axis % len(shape)] = indices.start, indices.stop, indices.step
     sizes = {axis: len(range(*part)) for axis, part in parts.items()}
     if 0 in sizes.values():
-        ctx.tensors.constants[node.outputs[0]] = _nothing(ctx, node, sizes)
+        ctx.tensors.constants[node.outputs[0]] = _empty(ctx, node, sizes)
         return
-    if cut_beside(ctx, node, parts, flipped):
+    if slice_leading_axis(ctx, node, parts, flipped):
         return
     for axes, why_not in ((flipped, "samples in the opposite order"), (parts, "a part of the batch")):
         for axis in axes:
@@ -85,19 +85,19 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
         sizes = ctx.tensors.constant(node.operand(1), "sizes").tolist()
     elif "split" in node.attributes:
         sizes = node.attributes["split"]
-    else:  # equal ones, of which the last may be smaller
+    else:  # equal parts; the last may be smaller
         size = -(-shape[axis] // count)
         sizes = [size] * (count - 1) + [shape[axis] - size * (count - 1)]
     for name, size in zip(node.outputs, sizes, strict=True):
         if size == 0 and name:
-            ctx.tensors.constants[name] = _nothing(ctx, node, {axis: 0})
+            ctx.tensors.constants[name] = _empty(ctx, node, {axis: 0})
     parts = [(name, size) for name, size in zip(node.outputs, sizes, strict=True) if size]
     if not parts:
         return
     if len(parts) == 1:
         ctx.reshaping.alias(replace(node, outputs=(parts[0][0],)), node.inputs[0])
         return
-    if split_beside(ctx, node, axis, parts):
+    if split_leading_axis(ctx, node, axis, parts):
         return
     stored_axis = ctx.layers.stored_axis(node.inputs[0], axis, "parts of the batch")
     view, sizes = ctx.layers.permuted_view(node.inputs[0]), [size for _, size in parts]
@@ -106,8 +106,8 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
     ctx.layers.add(node, "Split", [view.source], fields, outputs=names, result_axes=lambda rank: view.axes)
 
 
-def _nothing(ctx: LiftContext, node: OperatorNode, sizes: Mapping[int, int]) -> NDArray[Any]:
-    """A tensor without elements, of other sizes along these axes: a constant, of which Concat takes no notice."""
+def _empty(ctx: LiftContext, node: OperatorNode, sizes: Mapping[int, int]) -> NDArray[Any]:
+    """An empty tensor, shaped like the input except for `sizes` along some axes: a constant that Concat ignores."""
     shape = (sizes.get(axis, size) for axis, size in enumerate(ctx.tensors.shape(node.inputs[0])))
     return np.zeros(tuple(shape), str(ctx.tensors.dtype(node.inputs[0])))
 
@@ -125,7 +125,7 @@ def gather(ctx: LiftContext, node: OperatorNode) -> None:
     ):
         _embedding(ctx, node)
         return
-    if picked_beside(ctx, node):
+    if gather_leading_axis(ctx, node):
         return
     if index not in ctx.tensors.constants:
         if (
@@ -140,13 +140,13 @@ def gather(ctx: LiftContext, node: OperatorNode) -> None:
             if axis or ctx.tensors.is_computed(data):
                 raise MixesSamples("the same computed places in all samples")
             table, data = ctx.tensors.constants[data], ctx.tensors.fresh_name(data)
-            ctx.tensors.constants[data] = table[None]  # one for all samples
+            ctx.tensors.constants[data] = table[None]  # the same for all samples
         ctx.layers.add(node, "Gather", [data, index], {} if axis == 0 else {"axis": axis + 1})
         return
     indices = ctx.tensors.constants[index]
     stored_axis = ctx.layers.stored_axis(data, axis, "samples by constant numbers")
     fields = {"indices": indices.reshape(-1).tolist(), "axis": stored_axis}
-    if indices.ndim == 0:  # the axis goes
+    if indices.ndim == 0:  # a scalar index removes the axis
         ctx.reshaping.add_chain(node, data, [("Gather", fields), ("Squeeze", {"axis": stored_axis})], [axis])
     elif indices.ndim == 1:
         ctx.reshaping.add_chain(node, data, [("Gather", fields)])
@@ -157,7 +157,7 @@ def gather(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _embedding(ctx: LiftContext, node: OperatorNode) -> None:
-    """Rows of a table of floats, of whatever shape."""
+    """Rows of a table of floats → Embedding, and a Reshape if each row is a tensor."""
     table, index = ctx.tensors.constants[node.inputs[0]], node.inputs[1]
     width = prod(table.shape[1:])
     fields = {"input_dim": table.shape[0], "output_dim": width}
@@ -172,7 +172,7 @@ def _embedding(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("Tile")
 def tile(ctx: LiftContext, node: OperatorNode) -> None:
-    """Repeated along its axes → Tile, one for each axis."""
+    """One layer Tile for each repeated axis."""
     repeats = ctx.tensors.constant(node.inputs[1], "repeats").tolist()
     shape = ctx.tensors.shape(node.inputs[0])
     ctx.tensors.require_room([size * count for size, count in zip(shape, repeats, strict=True)])

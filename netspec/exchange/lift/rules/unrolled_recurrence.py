@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN step by step: with what no layer of these kinds has, such as peepholes or other activations."""
+"""Unroll LSTM, GRU and RNN with features that netspec's layers lack, such as peepholes or other activations."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ OF_ALPHA = {"Elu": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0}
 
 
 @dataclass
-class Way:
-    """A node read in one direction."""
+class Direction:
+    """One direction of a recurrent node."""
 
     ctx: LiftContext
     node: OperatorNode
     steps: Expansion
-    way: int
+    number: int
+    """0, or 1 for the second direction of a bidirectional node."""
     weights: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     def activated(self, index: int, x: str, clipped: bool = True) -> str:
-        """The activation of a number in the order of ONNX, of what is cut off before."""
+        """Apply the activation function with this index in ONNX's order, after `clip` if the node has it."""
         node, count = self.node, len(DEFAULTS[self.node.op_type])
-        clip, at = node.attributes.get("clip"), self.way * count + index
+        clip, at = node.attributes.get("clip"), self.number * count + index
         if clip and clipped:
             x = self.steps.node("Clip", x, self.steps.number(-clip), self.steps.number(clip))
         activations = list(node.attributes.get("activations") or DEFAULTS[node.op_type] * 2)
@@ -59,7 +60,7 @@ class Way:
         raise UnsupportedFeature(f"the activation {name}")
 
     def sum(self, *terms: str) -> str:
-        """The sum of the terms that exist."""
+        """The sum of the terms; those with an empty name are 0."""
         present = [term for term in terms if term]
         total = present[0]
         for addend in present[1:]:
@@ -67,7 +68,7 @@ class Way:
         return total
 
     def times(self, x: str, y: str) -> str:
-        """A product; an empty name if a factor is 0, and so has an empty name."""
+        """A product; an empty name, which stands for 0, if a factor has one."""
         return self.steps.node("Mul", x, y) if x and y else ""
 
     def element(self, at: int) -> str:
@@ -75,7 +76,7 @@ class Way:
         return picked(self.steps, self.node.inputs[0], at, int(bool(self.node.attributes.get("layout"))))
 
     def product(self, x: str, name: str, gate: int) -> str:
-        """x · the part of a kernel that is a gate's."""
+        """x · the part of a kernel for one gate."""
         if not x:
             return ""
         kernel = self.weights[name]
@@ -89,7 +90,7 @@ class Way:
         return {"LSTM": 4, "GRU": 3, "RNN": 1}[self.node.op_type]
 
     def bias(self, gate: int, half: int | None = None) -> str:
-        """The bias of a gate: of the input's product, of the state's, or both."""
+        """The bias of a gate: for the input (half 0), for the state (half 1), or the sum of both."""
         if "bias" not in self.weights:
             return ""
         halves = self.weights["bias"].reshape(2, self.gates, -1)[:, gate]
@@ -102,12 +103,12 @@ class Way:
         return self.times(state, self.steps.constant(self.weights["peepholes"].reshape(3, -1)[number]))
 
     def gate(self, x: str, h: str, number: int, peephole: str = "") -> str:
-        """The argument of the activation of a gate."""
+        """The value of a gate before its activation function."""
         return self.sum(self.product(x, "kernel", number), self.product(h, "recurrent", number),
                         self.bias(number), peephole)  # fmt: skip
 
     def step(self, x: str, states: list[str]) -> list[str]:
-        """The new states. Formulas are those of ONNX's operators."""
+        """The new states, by the formulas of ONNX's operators."""
         kind, (h, *rest) = self.node.op_type, states
         if kind == "RNN":
             return [self.activated(0, self.gate(x, h, 0))]
@@ -135,10 +136,10 @@ class Way:
         return [self.sum(self.times(keep, self.activated(1, candidate)), self.times(z, h))]
 
 
-def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> None:
+def unrolled(ctx: LiftContext, node: OperatorNode, direction_class: type[Direction] = Direction) -> None:
     """Unroll the steps of the sequences, in one direction or both.
 
-    `way_of` defines how a direction multiplies by its kernels.
+    `direction_class` defines how the input and the state are multiplied by the kernels.
     """
     steps, layout = Expansion(ctx, node), int(bool(node.attributes.get("layout")))
     both, backwards = (node.attributes.get("direction") == direction for direction in ("bidirectional", "reverse"))
@@ -148,34 +149,39 @@ def unrolled(ctx: LiftContext, node: OperatorNode, way_of: type[Way] = Way) -> N
     named = {"kernel": 1, "recurrent": 2, "bias": 3, "peepholes": 7}
     arrays = {name: ctx.tensors.constant(node.operand(at), name) for name, at in named.items() if node.operand(at)}
 
-    def beside(tensors: list[str], axis: int) -> str:
+    def concatenated(tensors: list[str], axis: int) -> str:
         return tensors[0] if len(tensors) == 1 else steps.node("Concat", *tensors, axis=axis)
 
     lengths, ends, results = node.operand(4), [], []
     for number in range(1 + both):
         weights = {name: array[number].T if array.ndim == 3 else array[number] for name, array in arrays.items()}
-        way = way_of(ctx, node, steps, number, weights)
+        direction = direction_class(ctx, node, steps, number, weights)
         last = [
             picked(steps, node.operand(5 + k), number, layout) if node.operand(5 + k) else "" for k in range(states)
         ]
         outputs_by_step: dict[int, str] = {}
         for at in range(count)[:: -1 if backwards or number else 1]:
-            new = way.step(way.element(at), last)
+            new = direction.step(direction.element(at), last)
             outputs_by_step[at] = new[0]
             if lengths:
                 bound = steps.constant(np.asarray(at, ctx.tensors.dtype_name(lengths)))
                 active = steps.node("Cast", steps.node("Greater", lengths, bound), to=1)
                 active = steps.node("Unsqueeze", active, steps.integers([1]), axes=[1])
                 gone = steps.node("Sub", steps.number(1.0), active)
-                old_states = [way.times(gone, before) for before in last]
-                new = [way.sum(way.times(active, state), before) for state, before in zip(new, old_states, strict=True)]
-                outputs_by_step[at] = way.times(active, outputs_by_step[at])
+                old_states = [direction.times(gone, before) for before in last]
+                new = [
+                    direction.sum(direction.times(active, state), before)
+                    for state, before in zip(new, old_states, strict=True)
+                ]
+                outputs_by_step[at] = direction.times(active, outputs_by_step[at])
             last = new
         axes = [layout, layout + 1]
         results.append([_raised(steps, outputs_by_step[at], axes) for at in range(count)])
         ends.append([_raised(steps, state, [layout]) for state in last])
-    y = beside([beside([way[at] for way in results], layout + 1) for at in range(count)], layout)
-    steps.lift(y, *(beside([way[k] for way in ends], layout) for k in range(states)))
+    y = concatenated(
+        [concatenated([direction[at] for direction in results], layout + 1) for at in range(count)], layout
+    )
+    steps.lift(y, *(concatenated([direction[k] for direction in ends], layout) for k in range(states)))
 
 
 def picked(steps: Expansion, tensor: str, at: int, axis: int) -> str:

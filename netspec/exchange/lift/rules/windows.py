@@ -43,24 +43,24 @@ def conv(ctx: LiftContext, node: OperatorNode) -> None:
     if (
         groups == 1
         and before is not None
-        and _is_half(before)
-        and _as_sampled(ctx, node.inputs[0])
-        and not without_defaults(f"Conv{rank}D", fields).keys() - HALF
+        and _is_plain_depthwise(before)
+        and _is_stored_as_images(ctx, node.inputs[0])
+        and not without_defaults(f"Conv{rank}D", fields).keys() - POINTWISE_FIELDS
         and set(size) == {1}
     ):
         arrays["depthwise_kernel"] = before.arrays["kernel"]
         arrays["pointwise_kernel"] = arrays.pop("kernel")
         first = {name: value for name, value in before.fields.items() if name != "use_bias"}
-        laid = ctx.tensors.view(node.inputs[0]).axes
+        axes = ctx.tensors.view(node.inputs[0]).axes
         ctx.layers.written.remove(before)
         fields = {"filters": fields["filters"], **first, "use_bias": fields["use_bias"]}
-        ctx.layers.add(node, f"SeparableConv{rank}D", before.inputs, fields, arrays, result_axes=lambda rank: laid)
+        ctx.layers.add(node, f"SeparableConv{rank}D", before.inputs, fields, arrays, result_axes=lambda rank: axes)
         return
     ctx.reshaping.add_per_sample(node, f"Conv{rank}D", node.inputs[:1], {**fields, "groups": groups}, arrays)
 
 
 def _set_bias(ctx: LiftContext, fields: dict[str, Any], arrays: dict[str, NDArray[Any]], bias: str) -> None:
-    """Add the bias of a convolution, or say that it has none if it is left out."""
+    """Set the bias of a convolution and its field `use_bias`."""
     fields["use_bias"] = bool(bias)
     if bias:
         arrays["bias"] = ctx.tensors.constant(bias, "bias")
@@ -82,20 +82,20 @@ def deform_conv(ctx: LiftContext, node: OperatorNode) -> None:
     ctx.reshaping.add_per_sample(node, "DeformConv2D", operands, fields, arrays)
 
 
-def _as_sampled(ctx: LiftContext, tensor: str) -> bool:
-    """Whether a tensor is stored as layers for images take it."""
+def _is_stored_as_images(ctx: LiftContext, tensor: str) -> bool:
+    """Whether a tensor is stored as layers of images read it: samples first, axes in order."""
     rank = ctx.tensors.rank(tensor)
     return ctx.tensors.view(tensor).axes == (
         axes_of_single_sample(rank) if ctx.tensors.single_sample else ctx.tensors.axes_in_order(rank)
     )
 
 
-HALF = {"filters", "kernel_size", "use_bias"}
-"""Fields of a convolution that only mixes the channels of each pixel."""
+POINTWISE_FIELDS = {"filters", "kernel_size", "use_bias"}
+"""Fields of a pointwise convolution, the second half of a separable one."""
 
 
-def _is_half(layer: LiftedLayer) -> bool:
-    """Whether a layer is a depthwise convolution and nothing else: what comes first in a separable one."""
+def _is_plain_depthwise(layer: LiftedLayer) -> bool:
+    """Whether a layer is a depthwise convolution without bias and activation, the first half of a separable one."""
     bare = layer.fields.get("use_bias") is False and "activation" not in layer.fields
     return layer.type.startswith("DepthwiseConv") and bare
 
@@ -111,7 +111,7 @@ def conv_transpose(ctx: LiftContext, node: OperatorNode) -> None:
     sides, extra = _transposed_padding(node, size, dilation, ctx.tensors.shape(node.inputs[0])[2:])
     strides = _ints(node, "strides", [1] * rank)
     fields |= {"strides": short(strides), "dilation_rate": short(dilation), "groups": groups, **padding_field(sides)}
-    if any(extra) or "padding" not in fields:  # without padding the layer's default is another
+    if any(extra) or "padding" not in fields:  # without padding, the layer's default is another size of the result
         fields["output_padding"] = short(extra)
     arrays = {"kernel": kernel}
     _set_bias(ctx, fields, arrays, node.operand(2))
@@ -121,13 +121,13 @@ def conv_transpose(ctx: LiftContext, node: OperatorNode) -> None:
 def _transposed_padding(
     node: OperatorNode, size: list[int], dilation: list[int], spatial: Sequence[int]
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Padding and further padding of the result, given or such that the result has the size wanted."""
+    """Padding and output padding, from the attributes or from the requested size of the result."""
     rank, auto = len(size), node.attributes.get("auto_pad", "NOTSET")
     strides, extra = _ints(node, "strides", [1] * rank), _ints(node, "output_padding", [0] * rank)
     if not len(strides) == len(extra) == len(dilation) == len(spatial) == rank or min(extra) < 0:
         raise UnsupportedFeature(f"windows over other than {rank} axes")
     output_sizes = _ints(node, "output_shape", [])[-rank:]
-    grows = bool(output_sizes)  # a shape that is asked for is reached; what auto_pad wants is only ever cut down to
+    grows = bool(output_sizes)  # `output_shape` may enlarge the result, `auto_pad` only crops it
     if not output_sizes and auto.startswith("SAME"):
         output_sizes = [have * stride for have, stride in zip(spatial, strides, strict=True)]
     if not output_sizes:
@@ -147,7 +147,7 @@ def _transposed_padding(
 
 @rule("LpPool", "GlobalLpPool")
 def power_pool(ctx: LiftContext, node: OperatorNode) -> None:
-    """The root of a sum of powers: the powers' mean, times how many there are."""
+    """(Σ |x|ᵖ)^(1/p) over each window: the sum is the mean times the number of elements."""
     power, steps = node.attributes.get("p", 2), Expansion(ctx, node)
     if node.attributes.get("ceil_mode"):
         raise UnsupportedFeature("windows that reach beyond the end")
@@ -185,7 +185,7 @@ def pool(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _max_indices(ctx: LiftContext, node: OperatorNode, type_: str, fields: dict[str, Any]) -> None:
-    """Import indices of maxima: ONNX counts through the full tensor, a net within each channel, as MaxUnpool does."""
+    """Import indices of maxima: ONNX's are into the full tensor, those of netspec's layers into each channel."""
     (indices,), (x, *_), by_column = node.outputs, node.inputs, bool(node.attributes.get("storage_order"))
     readers = {node.op_type for node in ctx.model.nodes if indices in (*node.inputs, *node.captured)}
     if (
@@ -204,7 +204,7 @@ def _max_indices(ctx: LiftContext, node: OperatorNode, type_: str, fields: dict[
     before = ctx.tensors.fresh_name(indices)
     ctx.tensors.constants[before] = starts
     counted = "x"
-    if by_column:  # axes in the opposite order: the first counts single places
+    if by_column:  # column-major: the first axis has stride 1
         first, *sizes = shape[2:]
         counted = f"quotient(x, {prod(sizes)})"
         for axis, size in enumerate(sizes):
@@ -230,20 +230,20 @@ def max_unpool(ctx: LiftContext, node: OperatorNode) -> None:
 
 @rule("GlobalAveragePool", "GlobalMaxPool", keeps_type=True)
 def global_pool(ctx: LiftContext, node: OperatorNode) -> None:
-    """Over all spatial axes, which stay with size 1."""
+    """Pool over all spatial axes, which keep size 1."""
     rank = _rank(len(ctx.tensors.shape(node.inputs[0])) - 2, "pooling")
     ctx.reshaping.add_per_sample(node, f"{node.op_type}ing{rank}D", node.inputs[:1], {"keepdims": True})
 
 
 def _rank(axes: int, operation: str) -> int:
-    """The number of spatial axes, which must be one that there are layers for."""
+    """The number of spatial axes. Raises `UnsupportedFeature` unless it is 1 to 3."""
     if axes not in (1, 2, 3):
         raise UnsupportedFeature(f"{operation} over {axes} axes, not 1 to 3")
     return axes
 
 
 def short(numbers: Sequence[int]) -> int | list[int]:
-    """One number for equal ones, as people write it."""
+    """A single number if all are equal, as people write it."""
     return numbers[0] if len(set(numbers)) == 1 else list(numbers)
 
 
@@ -261,7 +261,7 @@ def _window_fields(ctx: LiftContext, node: OperatorNode, size: list[int], stride
 
 
 def window_of(node: OperatorNode, size: list[int], spatial: Sequence[int]) -> Window:
-    """The window of a node over these spatial axes, decoded as Conv's attributes are; `auto_pad` becomes padding."""
+    """The window of a node over spatial axes of these sizes, decoded as for Conv; `auto_pad` becomes padding."""
     rank, auto = len(size), node.attributes.get("auto_pad", "NOTSET")
     strides, dilation = (_ints(node, name, [1] * rank) for name in ("strides", "dilations"))
     if not len(spatial) == len(strides) == len(dilation) == rank:
