@@ -24,10 +24,10 @@ class AxisView:
     """The tensor of the net."""
     axes: Axes
     node: OperatorNode | None = None
-    """The node that made the view. A layer that has to undo it is named after that node."""
+    """The node that made the view. A layer that puts the axes in order is named after it."""
 
     def axis(self, axis: int) -> int:
-        """The single axis of the net that an axis of the model is."""
+        """The axis of the net for an axis of the model, which must be a single one."""
         (axis_in_net,) = self.axes[axis]
         return axis_in_net
 
@@ -38,7 +38,7 @@ class AxisView:
 
 
 def axes_without(axes: Axes, dropped: Collection[int]) -> Axes:
-    """Axes of a tensor without some of its axes, which the net's tensor loses too."""
+    """Axes of a tensor after `dropped` axes have been removed from it and from the net's tensor."""
     gone = [stored_axis for axis in dropped for stored_axis in axes[axis]]
     remaining = (stored_axes for axis, stored_axes in enumerate(axes) if axis not in dropped)
     return tuple(tuple(axis - sum(other < axis for other in gone) for axis in stored_axes) for stored_axes in remaining)

@@ -20,7 +20,7 @@ class Report:
 
     problems: list[Problem] = field(default_factory=list)
     mixed: list[Problem] = field(default_factory=list)
-    """Problems of samples that are mixed, which do not exist if the whole model is one sample."""
+    """Problems with operators that mix samples, which do not exist if the whole model is one sample."""
     missing: list[Problem] = field(default_factory=list)
     """Sizes that the user has to give."""
     remarks: Notes = field(default_factory=Notes)
@@ -35,7 +35,7 @@ class Report:
 
 @dataclass(frozen=True)
 class LiftedOutput:
-    """An output of the model: its tensor in the net, and the axis that the net has in front (None: no batch)."""
+    """An output of the model: its tensor in the net, and its axis of samples (None: no batch)."""
 
     tensor: str
     batch: int | None
@@ -57,7 +57,7 @@ class LiftContext:
         self.reshaping = Reshaper(model, self.tensors, self.layers)
         self.nodes = NodeLifter(self)
         self.inputs: dict[str, LiftedInput] = {}
-        """The net's inputs, by the tensor of the net that each is."""
+        """The net's inputs by their tensors in the net."""
         self.outputs: dict[str, LiftedOutput] = {}
         self.batch_size = 0
         """The size of the batch in the model."""

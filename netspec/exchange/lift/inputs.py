@@ -56,7 +56,7 @@ class LiftedInput:
 def add_inputs(ctx: LiftContext, shapes: Mapping[str, tuple[int, ...]], batch_size: int = 0) -> None:
     """Add the net's inputs to an import, with the sizes that the user gives, and report those that cannot be inputs.
 
-    With `batch_size`, samples come in batches of that size, whatever the model says.
+    `batch_size` overrides the batch size of the model.
     """
     tensors, report = ctx.tensors, ctx.report
     read = [model_input for model_input in ctx.model.inputs if tensors.is_read(model_input.name)]
@@ -104,7 +104,7 @@ def _add_input(ctx: LiftContext, feed: LiftedInput) -> None:
 
 
 def samples_moved(direction: str, name: str, axis: int) -> tuple[str, str, str]:
-    """Arguments of `Note` for an input or output whose samples are along another axis in the model."""
+    """Arguments of `Note` for an input or output whose samples are not along axis 0 in the model."""
     text = f"the {direction} `{name}` has its samples in front here, not as axis {axis}"
     return text, f"{{count}} {direction}s have their samples in front here", f"`{name}` (axis {axis})"
 
@@ -112,7 +112,7 @@ def samples_moved(direction: str, name: str, axis: int) -> tuple[str, str, str]:
 def sized(
     inputs: Sequence[GraphInput], shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[list[GraphInput], list[Problem]]:
-    """The inputs with the sizes that the user gives: of an input, with or without the batch, or of a named axis."""
+    """The inputs with the user's sizes, which are given by input, with or without the batch, or by named axis."""
     axes = {name for model_input in inputs for name in model_input.names if name}
     input_names = {model_input.name for model_input in inputs}
     problems = [
@@ -157,7 +157,7 @@ def sized(
 def pinned(
     inputs: Sequence[GraphInput], values: Mapping[str, tuple[float, ...]]
 ) -> tuple[dict[str, NDArray[Any]], list[Problem]]:
-    """The inputs that always have certain values, as constants: one number for all elements, or one for each."""
+    """The inputs whose values the user gives, as constants; a single number is the value of all elements."""
     by_name, constants, problems = {model_input.name: model_input for model_input in inputs}, {}, []
     for name, numbers in values.items():
         model_input = by_name.get(name)
@@ -197,7 +197,7 @@ def pinned(
 
 
 def batched(inputs: Sequence[GraphInput], report: Report) -> tuple[list[LiftedInput], int]:
-    """The inputs, each with an axis of samples, and its size, which is `OPEN_BATCH` if the model leaves it open."""
+    """The inputs, each with an axis of samples, and the batch size: `OPEN_BATCH` if the model leaves it open."""
     feeds, batch = [], OPEN_BATCH
     shared, sizes, labels = _batch_name(inputs), set(), set()
     for model_input in inputs:
@@ -264,9 +264,9 @@ def as_single_samples(inputs: Sequence[GraphInput], report: Report) -> tuple[lis
 
 
 def _batch_name(inputs: Sequence[GraphInput]) -> str:
-    """The name of the axis of samples: that of most inputs' first axis, or the only name.
+    """The name of the axis of samples: the most frequent name of first axes, or the only name of any axis.
 
-    The only name does not count if all sizes are fixed, with one sample in front.
+    The latter does not count if all sizes are fixed, and all first axes have size 1.
     """
     first_names = Counter(model_input.names[0] for model_input in inputs if model_input.names and model_input.names[0])
     if first_names:

@@ -42,13 +42,13 @@ class LiftedLayer:
     outputs: tuple[tuple[str, str], ...] = ()
     """Tensor and name of each output, including the first, of layers with several outputs."""
     renamed: bool = False
-    """Whether an output of the model is the first output of such a layer, and takes its tensor's name."""
+    """Whether the first output of such a layer is an output of the model, which takes the tensor's name."""
 
     @property
     def stem(self) -> str:
         """The name of a layer with several outputs: `split` for the node `split/Split`, as netspec exports it.
 
-        Without a name of the node, that of its first tensor, or its type if an output of the model has that name.
+        If the node has no name: the name of its first tensor, or the layer's type if an output takes that name.
         """
         name = self.node.layer_name
         stem = name.removesuffix(f"/{self.node.op_type}") if name else ""
@@ -85,7 +85,7 @@ class LayerWriter:
         self._tensors = tensors
         self._remarks = remarks
         self._parameters: dict[tuple[str, tuple[int, ...]], str] = {}
-        """The tensor of the layer Parameter of each constant, by its shape."""
+        """The tensor of the Parameter for each constant and shape."""
 
     def value(self, tensor: str) -> Value:
         """The tensor in the net, with its axes in order. A constant becomes a layer Parameter."""
@@ -108,11 +108,11 @@ class LayerWriter:
         return view
 
     def is_permuted(self, tensor: str) -> bool:
-        """Whether a computed tensor has its samples in front, and only the order of its other axes is another one."""
+        """Whether a computed tensor has its samples in front, but its other axes in another order."""
         return tensor in self._tensors.views and self.needs_only_permute(self._tensors.views[tensor])
 
     def permuted_view(self, tensor: str) -> AxisView:
-        """The view of a tensor in which each axis is a single one of the net. Other views are put in order first."""
+        """The view of a tensor in which each axis is a single axis of the net; other views are put in order first."""
         if tensor in self._tensors.constants:
             rank = self._tensors.rank(tensor)
             return AxisView(self.parameter(tensor, rank), self._tensors.axes_in_order(rank))
@@ -121,7 +121,7 @@ class LayerWriter:
         return self._tensors.view(tensor)
 
     def stored_axis(self, tensor: str, axis: int, why_not: str = "it runs over the samples of a batch") -> int:
-        """`Tensors.axis` in the tensor of the net that the `permuted_view` of a tensor is a view of."""
+        """Like `Tensors.axis`, but the axis of the stored tensor, of which `permuted_view` is a view."""
         self._tensors.axis(tensor, axis, why_not)
         return self.permuted_view(tensor).axis(axis)
 
@@ -143,8 +143,8 @@ class LayerWriter:
         """Add a layer that makes the node's result. Raises `UnsupportedFeature` if it does not fit.
 
         Fields count axes as the net does: see `Tensors.axis`. `outputs` are the tensors of a layer with several
-        outputs, by default the node's results; an empty name is one that nothing reads. `result_axes` gives the axes of
-        the results for a tensor of the net of that rank, if they are not in order.
+        outputs, by default the node's results; an output with an empty name is not read. `result_axes` maps the rank of
+        a result in the net to its axes, if these are not in order.
         """
         tensors = self._tensors
         values = [self.value(tensor) for tensor in inputs]
@@ -181,7 +181,7 @@ class LayerWriter:
         fields: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]] | None = None,
     ) -> LiftedLayer:
-        """`add` for layers that treat all elements alike: operands that are stored alike stay as they are stored."""
+        """Like `add`, for elementwise layers: operands with the same layout in the net keep it."""
         views = [self._tensors.view(tensor) for tensor in inputs if self._tensors.is_computed(tensor)]
         if len({view.axes for view in views}) == 1 and self._can_stay(inputs, views[0].axes):
             axes = views[0].axes
@@ -190,7 +190,7 @@ class LayerWriter:
         return self.add(node, type_, self.broadcast_operands(inputs), fields, arrays)
 
     def absorb(self, layer: LiftedLayer, node: OperatorNode) -> None:
-        """Make `layer`, which makes an operand of the node, make the node's result."""
+        """Change `layer`, which computes an operand of the node, to compute the node's result instead."""
         output = node.outputs[0]
         views = self._tensors.views
         read = next((name for name in node.inputs if name in views and views[name].source == layer.output), "")
@@ -254,7 +254,7 @@ class LayerWriter:
         return self._parameters[tensor, shape]
 
     def needs_only_permute(self, view: AxisView) -> bool:
-        """Whether a Permute at most puts the axes in order."""
+        """Whether a Permute is enough to put the axes in order."""
         in_front = self._tensors.single_sample or view.axes[:1] == ((0,),)
         return in_front and all(len(axes) == 1 for axes in view.axes)
 
@@ -283,7 +283,7 @@ class LayerWriter:
             self.reshape_samples(node, source, shape[1 - self._tensors.axis_offset :], tensor)
 
     def _can_stay(self, tensors: Sequence[str], axes: Axes) -> bool:
-        """Whether a layer for single elements can take the tensors, of which those computed are stored with `axes`."""
+        """Whether an elementwise layer can take the tensors as they are stored: the computed ones with `axes`."""
         if len({self._tensors.shape(tensor) for tensor in tensors}) == 1 and all(
             map(self._tensors.is_computed, tensors)
         ):
@@ -292,7 +292,7 @@ class LayerWriter:
         return permuted and max(map(self._tensors.rank, tensors)) == len(axes)
 
     def _stored_as(self, tensor: str, axes: Axes) -> str:
-        """The tensor of the net of a view, or a constant with its axes as those of the view are stored."""
+        """The stored tensor of a view, or a constant whose axes are permuted to the layout `axes`."""
         if self._tensors.is_computed(tensor):
             return self._tensors.view(tensor).source
         name, array = self._tensors.fresh_name(tensor), self._tensors.constants[tensor]
@@ -316,7 +316,7 @@ class LayerWriter:
         return name
 
     def _keep_names(self, layer: LiftedLayer) -> None:
-        """Add layers that give outputs of a layer with several outputs the names that they have in the model."""
+        """Add layers that name outputs of the model, if they are outputs of a layer with several outputs."""
         stem = layer.stem
         for index, (tensor, name) in enumerate(layer.outputs):
             if tensor in self._model.outputs and tensor != f"{stem}.{name}":
@@ -335,7 +335,7 @@ class LayerWriter:
 
 
 def _check_weights(type_: str, built: BuiltLayer, weights: Mapping[str, NDArray[Any]]) -> None:
-    """Raise `UnsupportedFeature` if the weights are not the states of a layer."""
+    """Raise `UnsupportedFeature` if shapes or types of the weights are not those of the layer's states."""
     expected_shapes = {name: kind.shape for name, kind in built.states.items()}
     shapes = {name: array.shape for name, array in weights.items()}
     if expected_shapes != shapes:
@@ -349,7 +349,7 @@ def _check_weights(type_: str, built: BuiltLayer, weights: Mapping[str, NDArray[
 
 
 def as_parameter_array(array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
-    """The element type in which a layer stores a constant, and the constant in it. Raises `UnsupportedFeature`."""
+    """The element type of a Parameter for a constant, and the constant in that type. Raises `UnsupportedFeature`."""
     name = INPUT_TYPES.get(str(array.dtype))
     if name is None:
         raise UnsupportedFeature(f"a constant of {array.dtype}")

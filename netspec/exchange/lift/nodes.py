@@ -30,7 +30,7 @@ MAX_FOLDED = 2**29
 OPSET_OF_EXPANSIONS = 17
 """The newest opset in which reductions take their axes as an attribute."""
 FEW = 16
-"""Largest number of elements of an input whose value the user is asked for."""
+"""Largest number of elements of an input whose value a hint asks for."""
 QUANTIZED = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
 """Element types of quantized values."""
 
@@ -57,7 +57,7 @@ class NodeLifter:
             self._ctx.report.problems.append(Problem(message, got=count + listing(names, 6)))
 
     def lift_or_report(self, node: OperatorNode) -> None:
-        """Lift a node, or report why it cannot be lifted; nothing is reported of nodes that depend on another such."""
+        """Lift a node, or report why it cannot be lifted; nodes that depend on a node that failed are not reported."""
         if not self._lost.isdisjoint((*node.inputs, *node.captured)):
             self._lose(node)
             return
@@ -106,15 +106,15 @@ class NodeLifter:
         tensors.count_reads({name: -count for name, count in (reads([node]) + Counter(read_outputs)).items()})
         self.insert(nodes, read_outputs, node.outputs[0] if PARTS in node.attributes else "")
 
-    def insert(self, nodes: Sequence[OperatorNode], outputs: Sequence[str], apart: str = "") -> None:
-        """Lift further nodes, as far as the tensors `outputs` need them, which other nodes will read.
+    def insert(self, nodes: Sequence[OperatorNode], outputs: Sequence[str], tried: str = "") -> None:
+        """Lift further nodes: those that `outputs` depend on, which are tensors that other nodes will read.
 
-        No pattern that ends in `apart` is matched among them: that one has been tried.
+        No pattern that ends in the tensor `tried` is matched again.
         """
         ctx = self._ctx
         part = replace(ctx.model, nodes=needed(nodes, outputs), outputs=list(outputs), constants=ctx.tensors.constants)
         ctx.tensors.count_reads(part.reads())
-        for node in find_patterns(part, apart).nodes:
+        for node in find_patterns(part, tried).nodes:
             self.lift_or_report(node)
 
     def expect(self, tensor: str) -> None:
@@ -130,7 +130,7 @@ class NodeLifter:
         return tensor in self._lost
 
     def is_known(self, tensor: str) -> bool:
-        """Whether the tensor exists, or is known not to."""
+        """Whether the tensor exists, or is known to be lost."""
         tensors = self._ctx.tensors
         registries = (tensors.constants, tensors.views, tensors.sequences, self._lost)
         return any(tensor in names for names in registries) or tensors.resolve(tensor) in tensors.values
@@ -157,7 +157,7 @@ class NodeLifter:
             ctx.layers.add_elementwise(node, "Cast", [result], {"dtype": str(dtype)})
 
     def _hint_of_values(self, tensor: str) -> str | None:
-        """Return how to make a tensor constant that is computed from small inputs; None for other tensors."""
+        """Return a hint for a tensor that must be a constant, if it is computed from small inputs; else None."""
         if not tensor:
             return None
         inner = needed(self._ctx.model.nodes, [tensor])
@@ -166,14 +166,14 @@ class NodeLifter:
         return "`" + " ".join(f"--value {name}=…" for name in small) + "` makes it one" if small else None
 
     def _lose(self, node: OperatorNode) -> None:
-        """Note that the results of a node do not exist."""
+        """Mark the results of a node as lost."""
         has_rule = (node.domain, node.op_type) in rules() or (not node.domain and node.op_type in MEASURES)
         if not has_rule and not self._decomposition(node):
             self._unknown.setdefault((node.domain, node.op_type, node.opset), []).append(node.label)
         self._lost.update(node.outputs)
 
     def _decomposition(self, node: OperatorNode) -> Sequence[OperatorNode]:
-        """The nodes that were matched as one, or those that ONNX defines an operator by."""
+        """The nodes that a pattern replaced, or those that ONNX defines the operator by; empty if there are none."""
         if PARTS in node.attributes:
             return node.attributes[PARTS]  # type: ignore[no-any-return]  # attributes are of any type
         types = [self._type(name) for name in node.inputs]
@@ -200,9 +200,9 @@ class NodeLifter:
         ctx.tensors.constants[node.outputs[0]] = np.asarray(part if node.op_type == "Shape" else prod(shape), "int64")
 
     def _fold(self, node: OperatorNode, has_rule: bool) -> bool:
-        """Evaluate a node of constants. False if it is not evaluated, but its rule or decomposition can be tried.
+        """Evaluate a node of constants. False if it cannot be evaluated, but has a rule or a decomposition.
 
-        Raises `UnsupportedFeature` if neither exists.
+        Raises `UnsupportedFeature` if it has neither.
         """
         constants = self._ctx.tensors.constants
         try:
@@ -223,7 +223,7 @@ class NodeLifter:
 
 
 class Expansion:
-    """Nodes that a rule puts in place of one node. The last of them makes its first result, or several make all."""
+    """Nodes that a rule puts in place of one node. By default, the last one computes the node's first result."""
 
     def __init__(self, ctx: LiftContext, node: OperatorNode) -> None:
         self.ctx, self._replaced = ctx, node
@@ -262,7 +262,7 @@ class Expansion:
         return self.constant(np.asarray(values, "int64"))
 
     def lift(self, *results: str) -> None:
-        """Lift the nodes; `results` are the results of the replaced node, if there are several."""
+        """Lift the nodes; `results` are the tensors that become the results of the replaced node, if several."""
         names = dict(zip(results or self.nodes[-1].outputs, self._replaced.outputs, strict=False))
         nodes = [rename(node, lambda name: names.get(name) or name) for node in self.nodes]
         self.ctx.nodes.replace(self._replaced, nodes)

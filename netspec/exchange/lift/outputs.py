@@ -39,7 +39,7 @@ def add_outputs(ctx: LiftContext) -> None:
 
 
 def _output_tensor(ctx: LiftContext, name: str) -> tuple[str, int | None]:
-    """The tensor of the net that an output is, and the axis of the output that the net has in front."""
+    """The tensor of the net for an output, and the axis of the output that holds the samples (None: no batch)."""
     tensors = ctx.tensors
     front = None if tensors.single_sample else 0
     if name in tensors.sequences:
@@ -68,8 +68,8 @@ def _output_tensor(ctx: LiftContext, name: str) -> tuple[str, int | None]:
 def name_layers(ctx: LiftContext) -> list[LiftedLayer]:
     """Give each layer its name, and the names of what it reads.
 
-    A layer that makes an output has the output's name. Others have that of the tensor they make, if their node is below
-    it (`conv1`, made by `conv1/Conv`), else that of their node or its module, else that of their tensor.
+    A layer that computes an output has the output's name. Others have the name of their tensor if it is a prefix of the
+    node's (`conv1` of `conv1/Conv`), else the name of the node or its module, else that of the tensor.
     """
     names = {tensor: clean(feed.name) for tensor, feed in ctx.inputs.items()}
     unique = UniqueNames(names.values())
@@ -89,7 +89,7 @@ def name_layers(ctx: LiftContext) -> list[LiftedLayer]:
 
 
 def tensor_names(layer: LiftedLayer) -> dict[str, str]:
-    """The tensors that a layer makes, and the names by which others read them."""
+    """Map the tensors that a layer computes to the names by which other layers read them."""
     return {tensor: f"{layer.name}.{name}" for tensor, name in layer.outputs} or {layer.output: layer.name}
 
 
@@ -100,7 +100,7 @@ def output_names(ctx: LiftContext) -> dict[str, str]:
 
 
 def draft_of(ctx: LiftContext, source: str) -> Draft:
-    """The net of the lifted layers, which have names. `source` is the file that the draft's comment mentions."""
+    """The net of the lifted and named layers. `source` is the file that the draft's comment mentions."""
     model = ctx.model
     origin = f"opset {model.opset}" + (f", made by {model.producer}" if model.producer else "")
     draft = Draft(model.name, f"{source} ({origin})", outputs=list(output_names(ctx).values()))

@@ -1,4 +1,4 @@
-"""Results that have the elements of another tensor in another shape or order, and layers that need samples in front.
+"""Transpose and reshape tensors, and add layers that need the samples in front.
 
 Transposing and reshaping only change a tensor's `AxisView` as long as they can. A layer is added when another layer
 needs the axes in order.
@@ -58,7 +58,7 @@ class Reshaper:
     ) -> None:
         """Add layers of these types and fields one after another; the last makes the node's result.
 
-        The layers take the tensor as its `permuted_view` stores it, and keep its axes, except those `dropped`.
+        The layers read the tensor that its `permuted_view` refers to, and keep the order of axes, without `dropped`.
         """
         if not layers:
             self.alias(node, source)
@@ -92,7 +92,7 @@ class Reshaper:
             self._layers.value(output)  # as netspec exports a layer Permute
 
     def reshape(self, node: OperatorNode, source: str, target: tuple[int, ...], output: str | None = None) -> None:
-        """Make the node's result, or `output`, `source` in another shape, both as the model has them."""
+        """Make the node's result, or `output`, `source` reshaped to `target`, the shape in the model."""
         output, shape = node.outputs[0] if output is None else output, self._tensors.shape(source)
         if target == shape:
             self.alias(replace(node, outputs=(output,)), source)
@@ -108,7 +108,7 @@ class Reshaper:
             self._reshape_batch(node, source, target, output)
 
     def ordered_view(self, tensor: str) -> AxisView:
-        """The view of a computed tensor whose axes except the batch follow each other as in the model."""
+        """The view of a computed tensor, permuted so that its axes except the batch are stored in the model's order."""
         view = self._tensors.view(tensor)
         order = [axis for axis in view.flat if self._tensors.single_sample or axis]
         if order != sorted(order):
@@ -129,10 +129,10 @@ class Reshaper:
         arrays: Mapping[str, NDArray[Any]] | None = None,
         outputs: Sequence[str] | None = None,
     ) -> LiftedLayer:
-        """`LayerWriter.add` for layers that need the model's axis 0 as their samples, such as images (N, C, H, W).
+        """Like `LayerWriter.add`, for layers whose samples are the model's axis 0, such as images (N, C, H, W).
 
-        Fields count axes as the operator does. If the whole model is one sample, a single image is taken without axis
-        0, and several images become the steps of TimeDistributed.
+        Fields count axes as the operator does. If the whole model is one sample, the layer reads a single image without
+        axis 0, and several images as the steps of a TimeDistributed.
         """
         tensors, layers = self._tensors, self._layers
         merged = not tensors.single_sample and len(inputs) == 1 and self._has_merged_steps(tensors.view(inputs[0]))
@@ -151,7 +151,7 @@ class Reshaper:
         return layers.add(node, "TimeDistributed", [source], inner, weights, outputs, result_axes=axes)
 
     def samples_first(self, tensor: str, axis: int = 0) -> str:
-        """A tensor of the net that has the samples, which are the model's `axis`, in front of the other axes.
+        """The tensor of the net with the model's `axis` as samples in front of the other axes, which keep their order.
 
         If the whole model is one sample, `axis` must be of size 1.
         """
@@ -190,7 +190,7 @@ class Reshaper:
         return view.axes == axes_of_merged_steps(len(view.axes) + 1)
 
     def _axes_without_ones(self, source: str, target: Sequence[int]) -> Axes | None:
-        """The axes of a tensor whose samples are not in front, if reshaping only adds or drops axes of size 1."""
+        """The axes after a reshape that only adds or drops axes of size 1, if the samples are not in front."""
         view, shape = self._tensors.view(source), self._tensors.shape(source)
         groups = [axes for axes in view.axes if axes]
         sizes = [shape[view.axes.index(axes)] for axes in groups]
@@ -209,7 +209,7 @@ class Reshaper:
             self._layers.reshape_samples(node, start, target, output)
 
     def _reshape_batch(self, node: OperatorNode, source: str, target: tuple[int, ...], output: str) -> None:
-        """Reshape a batch, which stays an axis or a part of one; elements before and after it stay on their side."""
+        """Reshape in batches: the batch stays an axis or part of one; elements stay on their side of it."""
         tensors = self._tensors
         view, shape, batch = tensors.view(source), tensors.shape(source), tensors.batch_size
         sizes = tensors.values[tensors.resolve(view.source)].shape

@@ -35,14 +35,14 @@ class Tensors:
         self.single_sample = single_sample
         """Whether the whole model is one sample, so that its tensors have no batch axis."""
         self.axis_offset = int(single_sample)
-        """The axis of the net that axis 0 of a tensor is."""
+        """The axis of the net for axis 0 of a tensor."""
         self.constants: dict[str, NDArray[Any]] = dict(constants)
         self.views: dict[str, AxisView] = {}
         """Tensors that are not stored in the net with their axes in order."""
         self.sequences: dict[str, tuple[str, ...]] = {}
         """The tensors of each sequence, by its name."""
         self.stands_for: dict[str, str] = {}
-        """Tensors that the model does not have, and the tensor of the model that each stands for."""
+        """The tensor of the model that each tensor stands for that the import has added."""
         self.needed_constants: set[str] = set()
         """Computed tensors that a rule needs as constants."""
         self.values: dict[str, Value] = {}
@@ -53,13 +53,13 @@ class Tensors:
         """Number of nodes and outputs that read each tensor."""
 
     def resolve(self, tensor: str) -> str:
-        """The tensor of the net with the same elements that a layer makes."""
+        """The tensor that a layer computes and of which `tensor` is an alias; else `tensor` itself."""
         while tensor in self.aliases:
             tensor = self.aliases[tensor]
         return tensor
 
     def axes_in_order(self, rank: int) -> Axes:
-        """The view of a tensor whose axes are in order."""
+        """The axes of a tensor that is stored in order."""
         return tuple((axis,) for axis in range(self.axis_offset, rank + self.axis_offset))
 
     def view(self, tensor: str) -> AxisView:
@@ -105,7 +105,7 @@ class Tensors:
         return {tensor: value.type for tensor, value in self.values.items()}
 
     def axis(self, tensor: str, axis: int, why_not: str = "it runs over the samples of a batch") -> int:
-        """The axis of the net for the model's `axis` (from the end if negative), as fields of layers count axes.
+        """The axis of the net for the model's `axis`, which may be negative; fields of layers count axes so.
 
         Raises `MixesSamples` with the reason `why_not` if it is the batch.
         """

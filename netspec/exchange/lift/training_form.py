@@ -1,7 +1,7 @@
-"""Models that netspec wrote in the form for training, read as the nets that they are of.
+"""Import models that netspec exported in the form for training.
 
-What the net is in training is what its layers do there: BatchNormalization takes the averages of its own batch and
-moves those that it keeps, Dropout draws. Losses and new averages, which that form has as outputs, are left out.
+A net needs no such form: in training, its BatchNormalization uses the statistics of the batch and updates the moving
+averages, and its Dropout draws. The form's further outputs, losses and new averages, are left out.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LOSS = "loss"
 LEFT_OUT = "the model is in the form for training: the net has its layers; write its losses again there"
 
 
-def is_of_training(metadata: Mapping[str, str]) -> bool:
-    """Whether the metadata are those of the form for training."""
+def is_training_form(metadata: Mapping[str, str]) -> bool:
+    """Whether the metadata mark a model in the form for training."""
     return metadata.get(FORM) == "training"
 
 
 def as_net(model: ImportedGraph) -> ImportedGraph:
     """The model without the parts that only the training form has; a model in another form is unchanged."""
-    if not is_of_training(model.metadata):
+    if not is_training_form(model.metadata):
         return model
     averages = {name for node in model.nodes if node.op_type == "BatchNormalization" for name in node.outputs[1:]}
     extra = {*_names(model, UPDATES).values(), *averages, LOSS}
@@ -36,7 +36,7 @@ def as_net(model: ImportedGraph) -> ImportedGraph:
     if not outputs:
         return model
     makers = {name: node for node in model.nodes for name in node.outputs}
-    nodes = [_plain(_together(model, makers, node) or node) for node in model.nodes]
+    nodes = [_inference_form(_merged_dropout(model, makers, node) or node) for node in model.nodes]
     nodes = needed(nodes, outputs)
     read = {name for node in nodes for name in (*node.inputs, *node.captured)} | set(outputs)
     inputs = [model_input for model_input in model.inputs if model_input.name in read]
@@ -44,13 +44,13 @@ def as_net(model: ImportedGraph) -> ImportedGraph:
 
 
 def freeze(model: ImportedGraph, layers: Iterable[DraftLayer]) -> None:
-    """Have those layers fixed whose weights the form says that training does not move."""
-    if not is_of_training(model.metadata) or TRAINABLE not in model.metadata:
+    """Set `trainable: false` for layers none of whose weights are trained according to the metadata."""
+    if not is_training_form(model.metadata) or TRAINABLE not in model.metadata:
         return
-    moved = _names(model, TRAINABLE)
+    trained = _names(model, TRAINABLE)
     for layer in layers:
         names = [f"{layer.name}/{name}" for name in layer.arrays]
-        if names and model.constants.keys() >= set(names) and not any(name in moved for name in names):
+        if names and model.constants.keys() >= set(names) and not any(name in trained for name in names):
             layer.fields["trainable"] = False
 
 
@@ -64,8 +64,8 @@ def _names(model: ImportedGraph, key: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in mapping.items()} if isinstance(mapping, dict) else {}
 
 
-def _plain(node: OperatorNode) -> OperatorNode:
-    """The node as a layer has it, which knows by itself whether it is trained."""
+def _inference_form(node: OperatorNode) -> OperatorNode:
+    """The node in its form for inference: a layer knows by itself whether it is in training."""
     if node.op_type == "BatchNormalization" and not node.domain:
         return replace(node, outputs=node.outputs[:1], attributes={**node.attributes, "training_mode": 0})
     if node.op_type == "Dropout" and not node.domain:
@@ -73,8 +73,10 @@ def _plain(node: OperatorNode) -> OperatorNode:
     return node
 
 
-def _together(model: ImportedGraph, makers: Mapping[str, OperatorNode], node: OperatorNode) -> OperatorNode | None:
-    """A tensor times a Dropout of ones of fewer elements, as one node; None if the node is something else."""
+def _merged_dropout(
+    model: ImportedGraph, makers: Mapping[str, OperatorNode], node: OperatorNode
+) -> OperatorNode | None:
+    """x · Dropout(ones of a smaller shape), as one Dropout node with `noise_shape`; None for other nodes."""
     if node.op_type != "Mul" or node.domain:
         return None
     for x, factors in (node.inputs, node.inputs[::-1]):
