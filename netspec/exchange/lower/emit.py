@@ -1,4 +1,4 @@
-"""A graph as ONNX nodes, in plain data: every op's own `onnx` form, with names taken from the layers.
+"""Convert a graph to ONNX nodes as plain data: each op's `onnx` form, with names from the layers.
 
 Nothing here needs the ONNX library; `formats/onnx/messages.py` turns the result into messages of a file.
 """
@@ -58,7 +58,8 @@ class _GraphLowering:
     def write(self) -> tuple[LoweredGraph, list[Problem]]:
         """Write all nodes."""
         inputs = self.graph.inputs().items()
-        self.lowered.inputs = {name: value.type for name, value in inputs if name != RNG_INPUT}  # the caller draws
+        # ONNX's random operators keep their own state.
+        self.lowered.inputs = {name: value.type for name, value in inputs if name != RNG_INPUT}
         self.lowered.outputs = {name: value.type for name, value in self.graph.outputs.items()}
         for name in dict.fromkeys([*self.lowered.inputs, *self.lowered.outputs]):
             self._tensor_names(name)
@@ -120,7 +121,7 @@ class _GraphLowering:
             f"layers.{node.scope.layer}" if node.scope.layer else "", got=reason or None,
         )  # fmt: skip
         self.problems[problem] = None
-        return tuple(map(self._tensor_names, [node.op.name] * len(node.outputs)))  # for those who read it to be judged
+        return tuple(map(self._tensor_names, [node.op.name] * len(node.outputs)))  # so that later nodes are checked too
 
     def _rename(self, old: str, new: str, start: int) -> bool:
         """Rename a tensor computed by the nodes from `start` on; False if another node computes it."""
@@ -135,7 +136,7 @@ class _GraphLowering:
         return True
 
     def _finish_outputs(self) -> None:
-        """Outputs that are another tensor under a second name (an input, a constant, a twin) get an Identity."""
+        """Add an Identity for each output that is the same tensor as an input, a constant or another output."""
         for name, value in self.graph.outputs.items():
             tensor = self._tensors.get(value)
             if tensor is not None and tensor != name:
@@ -169,7 +170,7 @@ class _GraphLowering:
 
 
 def differences(first: LoweredGraph, second: LoweredGraph) -> dict[str, tuple[OperatorNode, str]]:
-    """The layers in which two emissions of one net differ, with a node and what differs: they depend on the batch."""
+    """The layers that differ between a net's nodes for two batch sizes, each with a node and the difference."""
     changed_layers: dict[str, tuple[OperatorNode, str]] = {}
     first_layers, right = _by_layer(first), _by_layer(second)
     for layer in dict.fromkeys([*first_layers, *right]):
@@ -198,7 +199,7 @@ def _difference(first: LoweredGraph, node: OperatorNode, second: LoweredGraph, r
     if node.attributes != right.attributes:
         changed = [name for name, value in node.attributes.items() if right.attributes.get(name) != value]
         return f"{node.op_type}'s {', '.join(changed)}"
-    contents = zip(_contents(first, node), _contents(second, right), strict=False)  # as many, but for a variable number
+    contents = zip(_contents(first, node), _contents(second, right), strict=False)
     if len(node.inputs) != len(right.inputs) or any(_differ(*both) for both in contents):
         return f"a constant operand of {node.op_type}"
     return None

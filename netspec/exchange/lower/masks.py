@@ -1,4 +1,4 @@
-"""Masks, which Keras's layers pass on and its operations do not, and which Caffe does not have."""
+"""Find masks that an export would lose: Keras's layers pass them on, its operations do not; Caffe has none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netspec.schema.specs.links import LayerLink
 def lost_masks(
     graph: Graph, links: Sequence[LayerLink], operations: Collection[str]
 ) -> Iterator[tuple[LayerLink, str]]:
-    """Layers that compute with a mask, each with the layer before it, one of `operations`, that does not hand it on."""
+    """Layers that compute with a mask, each with the earlier layer, one of `operations`, that does not pass it on."""
     by_name = {name: link for link in links for name in (link.name, *link.outputs)}
     for link in links if operations else ():
         if link.name in operations or not reads_a_mask(graph, link.sources, link.outputs):

@@ -1,11 +1,11 @@
-"""`onnx.backend.base.Backend` over the importer: ONNX's interface to run models, and its test suite.
+"""Implement `onnx.backend.base.Backend`, ONNX's interface to run models and its test suite, with the importer.
 
-A net has static shapes, weights that are states, and fields that are numbers; a model may leave shapes open, and may
-compute what a net wants as a number. So a model is specialised when its inputs are given: to their shapes, and to the
-values of those inputs that the net needs as constants (the target of a Reshape, the kernel of a Conv). What is compiled
-for them is kept.
+A net has static shapes, and constants as weights and fields. A model may leave shapes open, and may compute what a net
+needs as a constant. So a model is specialized when inputs are passed in: to their shapes, and to the values of those
+inputs that the net needs as constants (the target of a Reshape, the kernel of a Conv). Compiled specializations are
+kept.
 
-How a net is compiled is handed in: `compiled` of a subclass.
+A subclass defines how a net is compiled, by `compiled`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ImportingBackend(Backend):
     @classmethod
     @abstractmethod
     def compiled(cls, net: Imported, device: str) -> Run:
-        """The net as a function from its inputs to its outputs, by name. `device` is called as ONNX calls it."""
+        """The net as a function from its inputs to its outputs, by name. `device` is in ONNX's notation (CPU, CUDA)."""
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> BackendRep:
@@ -84,11 +84,11 @@ def _model_of_node(node: onnx.NodeProto, inputs: Sequence[Any], outputs_info: An
 
 
 @dataclass(frozen=True)
-class _Special:
-    """A model for inputs of given shapes, some of them with given values."""
+class _Specialization:
+    """A model for certain shapes of its inputs, and for certain values of some."""
 
     constants: Arrays
-    """Outputs that need no net."""
+    """Outputs that do not depend on the remaining inputs."""
     lifted: LiftedModel | None
     run: Run
 
@@ -100,7 +100,7 @@ class PreparedModel(BackendRep):
         self._model = model_of(proto, ORIGIN)
         self._compiled = compiled
         self._fixed: set[str] = set()
-        self._specialized: OrderedDict[object, _Special] = OrderedDict()
+        self._specialized: OrderedDict[object, _Specialization] = OrderedDict()
         self._types = {output.name: _element_type(output) for output in proto.graph.output}
         outputs = self._model.outputs
         self._tuple = namedtupledict("Outputs", outputs)
@@ -111,7 +111,7 @@ class PreparedModel(BackendRep):
         Raises `InputError` if the inputs are not the model's, or the model has nodes without a layer.
         """
         arrays = self._input_arrays(inputs)
-        special = self._special(arrays)
+        special = self._specialization(arrays)
         results_of = dict(special.constants)
         if special.lifted is not None:
             inputs, outputs = special.lifted.inputs, special.lifted.outputs
@@ -139,13 +139,13 @@ class PreparedModel(BackendRep):
             raise InputError(problems)
         return {name: np.asarray(named[name]) for name in names}
 
-    def _special(self, arrays: Arrays) -> _Special:
-        """The model for these shapes and values, compiled if it is not yet."""
+    def _specialization(self, arrays: Arrays) -> _Specialization:
+        """The model for these shapes and values; compiled unless it is kept from an earlier call."""
         key = self._key(arrays)
         if key not in self._specialized:
-            special = self._specialised(arrays)
-            key = self._key(arrays)  # more inputs may have turned out to be needed as constants
-            self._specialized[key] = special
+            specialization = self._specialize(arrays)
+            key = self._key(arrays)  # it changes if more inputs turned out to be needed as constants
+            self._specialized[key] = specialization
             if len(self._specialized) > KEPT:
                 self._specialized.popitem(last=False)
         self._specialized.move_to_end(key)
@@ -155,13 +155,13 @@ class PreparedModel(BackendRep):
         shapes = tuple((name, array.shape) for name, array in arrays.items())
         return shapes, tuple((name, arrays[name].tobytes()) for name in sorted(self._fixed))
 
-    def _specialised(self, arrays: Arrays) -> _Special:
+    def _specialize(self, arrays: Arrays) -> _Specialization:
         while True:
             model = self._with(arrays)
             computed = _computed(model)
             constants = {name: computed[name] for name in model.outputs if name in computed}
             if len(constants) == len(model.outputs):
-                return _Special(constants, None, lambda inputs: {})
+                return _Specialization(constants, None, lambda inputs: {})
             reduced = replace(model, outputs=[name for name in model.outputs if name not in constants])
             try:
                 lifted = lift_model(reduced, ImportOptions(), ORIGIN)
@@ -171,10 +171,10 @@ class PreparedModel(BackendRep):
                     raise
                 self._fixed |= more
             else:
-                return _Special(constants, lifted, self._compiled(lifted.imported))
+                return _Specialization(constants, lifted, self._compiled(lifted.imported))
 
     def _needed(self, names: Iterable[str], arrays: Arrays) -> set[str]:
-        """The inputs that tensors depend on; for tensors within a function, all integer inputs."""
+        """The inputs that the tensors depend on; all integer inputs for tensors within a function."""
         inside = set(names) - {name for node in self._model.nodes for name in node.outputs} - arrays.keys()
         integer_inputs = {name for name, array in arrays.items() if array.dtype.kind in "iu"} if inside else set()
         return _origins(self._model, names) & arrays.keys() | integer_inputs
@@ -206,7 +206,7 @@ def _computed(model: ImportedGraph) -> Arrays:
 
 
 def _origins(model: ImportedGraph, tensors: Iterable[str]) -> set[str]:
-    """The tensors that the values of tensors depend on. Shapes do not count as dependencies."""
+    """All tensors that the values of these tensors depend on, other than by their shapes."""
     makers = {name: node for node in model.nodes for name in node.outputs}
     sources: set[str] = set()
     waiting = list(tensors)

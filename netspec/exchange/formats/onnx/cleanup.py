@@ -9,7 +9,7 @@ from netspec.exchange.operator_graph.graph import LoweredGraph, OperatorNode, ne
 
 
 def tidy(graph: LoweredGraph) -> LoweredGraph:
-    """The same computation in fewer nodes: Conv + Add → Conv with bias; unused nodes and constants are removed."""
+    """Return the same computation in fewer nodes: Conv + Add → Conv with bias, without unused nodes and constants."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     counts = reads(graph.nodes) + Counter(list(graph.outputs))
     biases = {name: kind.shape for name, kind in graph.states.values()}
@@ -33,7 +33,7 @@ def tidy(graph: LoweredGraph) -> LoweredGraph:
 def _channel_bias(
     name: str, makers: dict[str, OperatorNode], graph: LoweredGraph, biases: dict[str, tuple[int, ...]]
 ) -> str | None:
-    """The state of shape (C,) that the tensor `name` is, reshaped to (C, 1, 1…); None if it is not that."""
+    """The state of shape (C,) if the tensor `name` is one, reshaped to (C, 1, 1, …); else None."""
     node = makers.get(name)
     if node is None or node.op_type != "Reshape" or node.inputs[1] not in graph.constants:
         return None

@@ -35,7 +35,7 @@ BATCH_AXIS = "N"
 MAX_AT_ONCE = 64
 """Number of samples per run if the batch is open."""
 PROBES = (3, 5)
-"""Batch sizes at which a net is emitted to find what depends on the batch: it must be the first axis alone."""
+"""Batch sizes at which a net is emitted to find what depends on the batch: only first axes may."""
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,12 @@ def to_onnx(
     inside: int = messages.MAX_BYTES,
     around: Collection[str] = (),
 ) -> Exported:
-    """A graph, of inference or as it is in training, as a checked ONNX model.
+    """Convert a graph, for inference or training, to an ONNX model that passes ONNX's checker.
 
-    `graph_for(n)` gives the graph for a batch of n, `states` the values of its states. `batch` fixes the
-    batch size; None leaves it open as the axis `N`. Raises `InputError` with every layer that has no ONNX form, that
-    the opset can't say, or that needs a fixed batch size. Weights of more bytes than `inside` go into a file of their
-    own.
+    `graph_for(n)` is the graph for a batch of n, `states` are the values of its states. `batch` fixes the batch size;
+    None leaves it open as the axis `N`. Weights of more than `inside` bytes in total go into a separate file. `around`
+    are operators that will be added around the model. Raises `InputError` with every layer that has no ONNX form, that
+    the opset cannot express, or that needs a fixed batch size.
     """
     graph, dims, opset, problems = _emitted(graph_for, batch, opset, around)
     problems += _unfit(graph, states)
@@ -164,7 +164,7 @@ def preflight_onnx(exported: Exportable, options: ExportOptions) -> Lost:
 
 
 def _bare(graph: LoweredGraph, dims: Mapping[str, Dims], opset: int, name: str) -> onnx.ModelProto:
-    """The model without weights, which are inputs: the checker and onnxruntime look at types alone."""
+    """The model with weights as inputs instead of data: the checker and onnxruntime only need their types."""
     weights = dict(graph.states.values())
     bare = replace(graph, inputs={**graph.inputs, **weights}, states={})
     shapes = {**dims, **{tensor: kind.shape for tensor, kind in weights.items()}}
@@ -183,7 +183,7 @@ def _opset(requested: int | None, graph: LoweredGraph, around: Collection[str]) 
 def export_onnx(
     graph_for: Callable[[int], Graph], states: Mapping[str, NDArray[Any]], path: str | Path, **options: Any
 ) -> ExportReport:
-    """Save the result of `to_onnx` without a comparison; users should get `export_verified`."""
+    """Save the result of `to_onnx` without a comparison. For users, call `export_verified`."""
     return to_onnx(graph_for, states, **options).save(path)
 
 
@@ -243,7 +243,7 @@ def export_verified(
         if inner is not None:
             _record_net(exported, inner, wrapper, batch)
         worst = Gap.largest(comparison.whole for comparison in on_random_inputs + on_samples)
-        if worst.finite:  # else there is nothing that was verified
+        if worst.finite:  # otherwise nothing was verified
             exported.model.metadata_props.add(key="verified_max_abs_difference", value=f"{worst.max_abs:.3g}")
         random_gap = OutputComparison.largest(on_random_inputs)
         own_gap = OutputComparison.largest(on_samples) if on_samples else None
@@ -274,7 +274,7 @@ def _with_operators(report: ExportReport, wrapper: Wrapper, batch: int | None) -
 
 
 def _parts(arrays: Arrays, batch: int | None) -> Iterator[tuple[int, Arrays]]:
-    """Split the samples into batches that the model takes, each with its start."""
+    """Split the samples into batches of a size that the model takes; yield each with the index of its first sample."""
     samples = len(next(iter(arrays.values())))
     if batch is not None and samples % batch:
         raise InputError(
@@ -290,7 +290,7 @@ def _emitted(
 ) -> tuple[LoweredGraph, dict[str, Dims], int, list[Problem]]:
     """The net as nodes, the sizes of its inputs and outputs, the opset, and everything that prevents the export.
 
-    With an open batch it is emitted for two sizes; layers that differ depend on the batch size.
+    If the batch is open, the net is emitted for two batch sizes; a layer that differs depends on the batch size.
     """
     emitted = [emit(graph_for(size)) for size in (PROBES if batch is None else (batch,))]
     problems = dict.fromkeys(problem for _, node_problems in emitted for problem in node_problems)

@@ -30,7 +30,7 @@ def apart(weights: Weights) -> dict[str, NDArray[Any]]:
 def data_name(model: str, weights: Weights) -> str:
     """The name of the file of these weights for a model of this name.
 
-    It depends on the weights, so that an existing model keeps its own until the new one is complete.
+    It depends on the weights, so that an existing model keeps its file until the new model is complete.
     """
     digest = hashlib.sha256()
     for piece in _pieces(weights):

@@ -128,7 +128,7 @@ def _known_version(origin: str, versioned: str, number: int, newest: int) -> Non
 
 
 def _collect(make: Callable[[Any], T], parts: Iterable[Any], problems: list[str]) -> list[T]:
-    """The results of `make` for each part; failures are added to the problems."""
+    """The results of `make` for each part; its failures are added to the problems."""
     results = []
     for part in parts:
         try:

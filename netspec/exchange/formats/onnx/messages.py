@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import onnx
 
 MAX_BYTES = 2**31 - 2**20
-"""A protobuf message ends at 2 GiB; the margin is for everything that is not a weight."""
+"""A protobuf message holds at most 2 GiB; the margin is for everything except weights."""
 LOWEST_OPSET = 11
 """Older operators take no negative axes, and neither pads nor bounds as operands."""
 PROVIDER = "CPUExecutionProvider"
 """onnxruntime's execution provider for the CPU."""
 STILL = 2**31 - 1
-"""Opset that onnxruntime writes for code of the newest form that it knows."""
+"""Last opset that onnxruntime declares for a kernel of an operator's newest form."""
 Dims = tuple[int | str | None, ...]
 """Sizes of a tensor: a number, a symbol, or unknown."""
 
@@ -48,7 +48,7 @@ def newest_opset() -> int:
 
 
 def runnable_opset(op_types: Iterable[str]) -> int:
-    """The newest opset that both libraries take whose forms of these operators onnxruntime has code for."""
+    """The newest opset that both libraries take, and in which onnxruntime has kernels for these operators."""
     newest = newest_opset()
     kinds = [op_type for op_type in set(op_types) if not _runs(op_type, newest)]
     return next(
@@ -58,15 +58,15 @@ def runnable_opset(op_types: Iterable[str]) -> int:
 
 @cache
 def _runs(op_type: str, opset: int) -> bool:
-    """Whether onnxruntime has code for the form that the operator has in an opset."""
+    """Whether onnxruntime has a kernel for the form of an operator in an opset."""
     import onnx
 
     try:
-        schema: Any = onnx.defs.get_schema(op_type, opset)  # its types say too little
+        schema: Any = onnx.defs.get_schema(op_type, opset)  # its type stubs are incomplete
     except onnx.defs.SchemaError:
         return False
     if schema.function_opset_versions or schema.context_dependent_function_opset_versions:
-        return True  # it is made of others
+        return True  # ONNX defines it by other operators
     since = schema.since_version
     return any(
         first == since or first <= since <= last < STILL
@@ -94,7 +94,7 @@ def open_session(model: bytes | Path) -> Any:
 
 
 def check_opset(graph: LoweredGraph, opset: int, current: LoweredGraph) -> list[Problem]:
-    """A problem for each node that does not exist in the opset; `current` is the graph before it was made older."""
+    """A problem for each node that does not exist in the opset; `current` is the graph before its downgrade."""
     reasons = [(node, why) for node in graph.nodes if (why := _missing(graph, node, opset))]
     if not reasons:
         return []
@@ -129,7 +129,7 @@ def _missing(graph: LoweredGraph, node: OperatorNode, opset: int) -> str | None:
 
 
 def _untaken(graph: LoweredGraph, node: OperatorNode, schema: onnx.defs.OpSchema) -> str | None:
-    """The element type of an operand that the operator does not take, if there is one."""
+    """The problem of an operand whose element type the operator does not take; None if there is none."""
     from onnx import TensorProto, helper
 
     for index, name in enumerate(node.inputs):
@@ -170,7 +170,7 @@ def make_model(
 ) -> onnx.ModelProto:
     """The ONNX model of an emitted graph; `dims` are the sizes of its inputs and outputs.
 
-    Weights named in `apart` have only types.
+    Weights named in `apart` are written without data, since these are in an external file.
     """
     import onnx
     from onnx import helper, numpy_helper
@@ -195,7 +195,7 @@ def make_model(
     )
     opsets = [helper.make_opsetid("", opset)]
     model = helper.make_model(graph, opset_imports=opsets, producer_name="netspec")
-    model.ir_version = helper.find_min_ir_version_for(opsets)  # the oldest that has the opset: readable for the most
+    model.ir_version = helper.find_min_ir_version_for(opsets)  # the oldest with this opset, which most readers know
     helper.set_model_props(model, dict(metadata or {}))
     return model
 
@@ -211,7 +211,7 @@ def _node(node: OperatorNode) -> onnx.NodeProto:
 
 
 def check_model(model: onnx.ModelProto) -> None:
-    """ONNX's own checker, with shapes inferred strictly. Raises `RunError` with what it says."""
+    """Run ONNX's checker, with strict shape inference. Raises `RunError` with its message."""
     import onnx
 
     try:

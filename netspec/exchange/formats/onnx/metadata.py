@@ -1,4 +1,4 @@
-"""Metadata with which an exported ONNX model says what its inputs and outputs mean, and their form in netspec's files.
+"""Metadata of an exported ONNX model that describe its inputs and outputs, and their form in netspec's files.
 
 An ONNX file holds JSON texts: `netspec_classes` (class names by output), `netspec_functions` (`softmax` or `sigmoid`
 where an output needs it to become probabilities), and `netspec_transforms` (transforms of the inputs, in order).

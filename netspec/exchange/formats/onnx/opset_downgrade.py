@@ -20,7 +20,7 @@ Rewrite: TypeAlias = "Callable[[_Older, OperatorNode], list[OperatorNode]]"
 
 
 def older(graph: LoweredGraph, opset: int) -> LoweredGraph:
-    """The same computation with nodes that the opset has, if it has an older form of them."""
+    """Return the same computation with nodes of the opset, as far as it has older forms of them."""
     return _Older(graph, opset).written()
 
 
@@ -47,7 +47,7 @@ class _Older:
         return [int(number) for number in self.constants[name].reshape(-1)] if name in self.constants else None
 
     def before(self, node: OperatorNode, op_type: str, *inputs: str, **attributes: Any) -> OperatorNode:
-        """A node that helps to compute what `node` did."""
+        """A node that computes a part of `node`, which it replaces."""
         preferred = f"{node.scope.layer}/{op_type}" if node.scope.layer else op_type
         name = self.fresh(preferred)
         return OperatorNode(op_type, name, inputs, (self.fresh(f"{preferred}:y"),), attributes, scope=node.scope)
@@ -60,7 +60,7 @@ class _Older:
 
 
 def _operand_to_attribute(**operand_of: int) -> Rewrite:
-    """Lists of integers that were attributes: the operand that each is now, by name."""
+    """Map lists of integers that were attributes to the operands that replaced them."""
 
     def rewrite(older: _Older, node: OperatorNode) -> list[OperatorNode]:
         attributes = dict(node.attributes)
@@ -95,7 +95,7 @@ def _softmax(logarithm: bool) -> Rewrite:
 
 
 def _hardmax(older: _Older, node: OperatorNode) -> list[OperatorNode]:
-    """Hardmax along the last axis: the old operator merged all axes from its own on."""
+    """Hardmax along the last axis: the old operator merged all axes from `axis` on."""
     (x,), kind = node.inputs, older.graph.types.get(node.inputs[0])
     if kind is None:
         return [node]
@@ -142,7 +142,7 @@ def _layer_normalization(older: _Older, node: OperatorNode) -> list[OperatorNode
 
 
 def _resize(older: _Older, node: OperatorNode) -> list[OperatorNode]:
-    """Omitted operands become tensors without elements."""
+    """Replace omitted operands by empty tensors."""
     x, *more = node.inputs
     filled = [name or older.constant(node, [], str(DType.FLOAT32)) for name in (*more, *[""] * (2 - len(more)))]
     return [replace(node, inputs=(x, *filled))]

@@ -27,10 +27,10 @@ Both sides compute in float32 and add in different orders: over the few thousand
 
 
 class Verifier:
-    """A model that is run in onnxruntime and compared with `predict`, output by output, as often as wanted.
+    """Runs a model in onnxruntime and compares its outputs with those of `predict`.
 
-    With `graph` (what was emitted) and `all_values` (as `predict`, but giving every layer's output by the layer's name)
-    an error names the first layer that differs.
+    With the emitted `graph`, and `all_values`, which is like `predict` but returns every layer's output by the layer's
+    name, an error names the first layer that differs.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Verifier:
         self._predict, self._tolerance, self._graph, self._all_values = predict, tolerance, graph, all_values
 
     def __call__(self, inputs: Arrays, subject: str = "") -> OutputComparison:
-        """Compare on these inputs, which a message calls `subject`. Raises `RunError` if results differ too much."""
+        """Compare on these inputs; messages call them `subject`. Raises `RunError` if results differ too much."""
         return self.check(inputs, self._predict(inputs), subject)
 
     def check(self, inputs: Arrays, expected: Arrays, subject: str = "") -> OutputComparison:
-        """Compare the results for these inputs with the expected ones, like a call."""
+        """Like a call, but compare with these expected results."""
         read = {info.name for info in self._session.get_inputs()}
         fed = {name: array for name, array in inputs.items() if name in read}
         names = [info.name for info in self._session.get_outputs()]

@@ -87,7 +87,7 @@ class Wrapper:
         return {node.op_type for node in (*self.before, *self.after) if not node.domain}
 
     def attach(self, model: onnx.ModelProto, batch: int | str) -> None:
-        """Put the operators around a model. Raises `InputError` if an input has the name of an output."""
+        """Add the operators to a model. Raises `InputError` if an input has the name of an output."""
         import onnx
         from onnx import numpy_helper
 
