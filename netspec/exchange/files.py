@@ -41,7 +41,7 @@ HEAD_BYTES = 512
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.(?:tmp|new)", re.DOTALL)
 """Names of the files that `write_atomically` fills, and of the folders of `staging`."""
 FORGOTTEN = 3600.0
-"""Age in seconds after which such a file counts as left by a killed process; and such a folder, where the file system
+"""Age in seconds after which such a file counts as left by a killed process, and also such a folder if the file system
 has no locks that end with their process."""
 NEW = ".new"
 """Suffix of a folder of `staging` until it is locked; other processes leave it alone."""
@@ -50,9 +50,9 @@ NEW = ".new"
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Have `write` fill a temporary file next to `path`, force it to disk, and rename it to `path`.
 
-    Whatever happens, `path` holds either what it held before or the whole new file; what killed processes left of
-    earlier attempts is removed. A link stays: its target is written. Raises `InputError` where no file can be there,
-    `RunError` where writing fails (a full disk, …).
+    Whatever happens, `path` is either unchanged or the whole new file. Temporary files that killed processes left are
+    removed. A link stays: its target is written. Raises `InputError` if `path` cannot be a file, `RunError` if writing
+    fails (a full disk, …).
     """
     check_writable(path)
     target = Path(os.path.realpath(path))
@@ -74,7 +74,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def write_text_atomically(path: str | Path, text: str) -> None:
-    """Write a text in UTF-8, and raise errors, as `write_atomically` does."""
+    """Write a text in UTF-8 as `write_atomically` does, with the same errors."""
     write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
 
 
@@ -94,10 +94,10 @@ def _beginning(target: Path) -> str:
 
 @contextmanager
 def staging(target: Path, named: Path | None = None) -> Iterator[Path]:
-    """A folder next to `target` for files that are not to be seen yet; it is gone afterwards.
+    """A temporary folder next to `target` for files that are not complete yet; it is removed afterwards.
 
-    Errors that leave the block name `named` (default: `target`) in place of the folder. What killed processes left of
-    earlier folders of this name is removed. Raises `OSError`.
+    Errors that leave the block name `named` (default: `target`) instead of the folder. Folders for this target that
+    killed processes left are removed. Raises `OSError`.
     """
     named = target if named is None else named
     target = target.absolute()
@@ -239,14 +239,14 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force a rename in it to disk."""
+    """Force renames in the folder to disk."""
     try:
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:  # some systems do not open folders; the file's own content is safe already
+    except OSError:  # some systems cannot open folders; the content of the file is already on disk
         return
     try:
         os.fsync(handle)
-    except OSError:  # nor do all file systems sync them
+    except OSError:  # some file systems cannot sync folders
         pass
     finally:
         os.close(handle)

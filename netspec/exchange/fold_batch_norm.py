@@ -1,4 +1,4 @@
-"""BatchNormalization folded into the layer before it: scale and shift become part of its kernel and bias."""
+"""Fold BatchNormalization into the layer before it: scale and shift become part of its kernel and bias."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KERNELS: Mapping[str, str] = {
     **{f"SeparableConv{rank}D": "pointwise_kernel" for rank in (1, 2)},
     "Dense": "kernel",
 }
-"""Layers that it can be folded into, and the kernel of each."""
+"""Layers that BatchNormalization can be folded into, and the name of each one's kernel."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Folded:
 
 
 def fold_batch_norm(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> Folded:
-    """The net with every BatchNormalization that reads a convolution or a Dense alone as part of that.
+    """Fold every BatchNormalization that follows a convolution or a Dense into that layer.
 
-    `shapes` are those of what layers make, with the batch. One stays where something else reads the layer before,
-    where that has a function of its own, or where weights are shared.
+    `shapes` are those of the layers' outputs, with the batch. A BatchNormalization stays if the layer before it has
+    other readers or an activation, or if one of the two shares weights.
     """
     readers = Counter(name for layer in draft.layers for name in layer.sources)
     readers.update(name for entry in (*draft.losses, *draft.metrics) for name in entry["from"])
@@ -66,8 +66,8 @@ def fold_batch_norm(draft: Draft, shapes: Mapping[str, tuple[int, ...]]) -> Fold
     kept_layers = [layers[layer.name] for layer in draft.layers if layer.name in layers]
     for layer in kept_layers:
         layer.sources = tuple(new_names.get(name, name) for name in layer.sources)
-    judges = [[_renamed(entry, new_names) for entry in entries] for entries in (draft.losses, draft.metrics)]
-    folded = replace(draft, layers=kept_layers, losses=judges[0], metrics=judges[1])
+    losses, metrics = ([_renamed(entry, new_names) for entry in entries] for entries in (draft.losses, draft.metrics))
+    folded = replace(draft, layers=kept_layers, losses=losses, metrics=metrics)
     return Folded(folded, len(new_names), tuple(unfolded))
 
 
@@ -109,7 +109,7 @@ def _times(layer: DraftLayer) -> Callable[[Array, Array], Array]:
     """The function that multiplies a kernel by one factor per output channel."""
     if layer.type == "Dense":
         return lambda kernel, scale: kernel * scale
-    if layer.type.endswith("Transpose"):  # (in, out / groups, …), the channels of a group behind those of the last
+    if layer.type.endswith("Transpose"):  # (in, out / groups, …): output channels are ordered by group
         groups = _spec(layer).groups
 
         def transposed(kernel: Array, scale: Array) -> Array:

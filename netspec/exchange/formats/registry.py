@@ -1,6 +1,6 @@
-"""The formats of files that nets and weights are exchanged in: recognized by content when read, by suffix when written.
+"""File formats for nets and weights: recognized by content when read, by suffix when written.
 
-The functions are named, not imported: a format's library loads when a file of it is met.
+The functions of a format are given by name, so that its library is imported only when a file needs it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ Container = Literal["binary", "text", "zip", "hdf5", ""]
 
 @dataclass(frozen=True)
 class Exportable:
-    """A net with its weights, as writers are given it."""
+    """What a writer gets: a net, its weights, and its training if there is one."""
 
     net: NetSpec
     arrays: Mapping[str, NDArray[Any]]
-    """Parameters and statistics by name; empty for a preflight, which looks at the net alone."""
+    """Parameters and statistics by name; empty for a preflight, which needs only the net."""
     graph_for: Callable[[int], Graph]
     """The inference graph for a batch of this size; `named` has the value of each layer's output."""
     train: TrainSpec | None = None
@@ -62,11 +62,11 @@ class ExportOptions:
     """Options of an export; `Format.options` are those that a format supports."""
 
     batch: int | None = None
-    """The only batch size that it takes; None: any."""
+    """The only batch size that the model takes; None: any."""
     opset: int | None = None
     """The operator set; None: the newest."""
     form: str | None = None
-    """`training` for the net as it is in training; None: as it is used."""
+    """`training` for the net in training; None: for inference."""
 
 
 @dataclass(frozen=True)
@@ -81,31 +81,31 @@ class Lost:
 
 @dataclass(frozen=True)
 class Format:
-    """A format. Functions are given as `module:function`; an empty one says that the format does not do that."""
+    """A file format. Functions are given as `module:function`; an empty string means that the format has none."""
 
     name: str
     kind: str
     """The kind of file, for messages."""
     suffixes: tuple[str, ...]
-    """Ends of names, for writing: the longest that fits decides."""
+    """Suffixes of file names for writing; the longest that fits decides."""
     recognizes: Callable[[bytes, Path], bool]
-    """Whether a file has the structure of one, by its first bytes and a look into it, whatever its name."""
+    """Whether a file has the structure of the format, by its first bytes and its content, whatever its name."""
     containers: tuple[Container, ...] = ("binary",)
-    """Containers that its files use: a file with a damaged beginning can only be of this format in one of these."""
+    """Containers of its files: only a file in one of these can be a damaged file of this format."""
     read: str = ""
-    """`(path, ImportOptions) -> Imported`, of a file that says the net."""
+    """`(path, ImportOptions) -> Imported`, for a file that contains a net."""
     weights: str = ""
-    """`(path, Target) -> {state: array}`, of a file that holds weights alone."""
+    """`(path, Target) -> {state: array}`, for weights to load into a net."""
     write: str = ""
-    """`(path, Exportable) -> notes`; raises `InputError` with all that the format can't say."""
+    """`(path, Exportable) -> notes`; raises `InputError` with everything that the format cannot express."""
     refuse: str = ""
     """`(path, options)`, for a format that is recognized but never read: raises `InputError` with an alternative."""
     preflight: str = ""
-    """`(Exportable without arrays, ExportOptions) -> Lost`; an empty one of a format that says every net."""
+    """`(Exportable without arrays, ExportOptions) -> Lost`; empty for a format that can express every net."""
     options: tuple[str, ...] = ()
-    """The fields of `ExportOptions` that it knows."""
+    """The fields of `ExportOptions` that it supports."""
     import_options: tuple[str, ...] = ()
-    """The fields of `ImportOptions` that it knows."""
+    """The fields of `ImportOptions` that it supports."""
     cuts: bool = False
     """Whether `read` applies `until` itself, so that dropped layers are never translated."""
     parts: str = ""
@@ -125,23 +125,23 @@ class Format:
         return arrays
 
     def writes(self, path: Path, exported: Exportable) -> tuple[str, ...]:
-        """Write a file, whole or not at all; what the user should know of it."""
+        """Write a file completely or not at all. Return notes for the user."""
         notes: tuple[str, ...] = load_function(self.write)(path, exported)
         return notes
 
     def parts_of(self, path: Path) -> tuple[Path, Path | None]:
-        """The file that says the net that was written as `path`, and that of its weights, if it is another."""
+        """The file with the net that was written as `path`, and the file with its weights if that is another."""
         paths: tuple[Path, Path | None] = load_function(self.parts)(path) if self.parts else (path, None)
         return paths
 
     def checks(self, exported: Exportable, options: ExportOptions) -> Lost:
-        """Everything that would be lost of the net and its training, whatever its weights, if it were written so."""
+        """Everything of the net and its training that would be lost in this format, whatever the weights."""
         lost: Lost = load_function(self.preflight)(exported, options) if self.preflight else Lost()
         return lost
 
 
 def load_function(name: str) -> Callable[..., Any]:
-    """A function of a format, imported when it is first needed: `module:function`, below `netspec.exchange.formats`."""
+    """Import a function of a format, given as `module:function` below `netspec.exchange.formats`."""
     module, _, name_in_module = name.partition(":")
     function: Callable[..., Any] = getattr(import_module(f"netspec.exchange.formats.{module}"), name_in_module)
     return function
@@ -157,7 +157,7 @@ def _is_keras(head: bytes, path: Path) -> bool:
 OWN = "netspec"
 """The name of netspec's own format."""
 ONNX = "onnx"
-"""The name of the format whose files are compared in another program before they are written."""
+"""The name of the format whose files are verified in another program before they are written."""
 _CAFFE = "caffe.writing.files:write_caffe"
 _CAFFE_PREFLIGHT = "caffe.writing.files:preflight_caffe"
 _KERAS_PREFLIGHT = "keras.exporting:preflight_keras"
@@ -297,7 +297,7 @@ def format_to_write(path: str | Path) -> Format:
 
 
 def format_to_check(name: str, options: ExportOptions) -> Format:
-    """The format of that name, which nets are checked for before they are trained. Raises `InputError`."""
+    """The format of that name, to check whether a net can be exported to it. Raises `InputError`."""
     by_name = {format_.name: format_ for format_ in FORMATS if format_.write}
     if name not in by_name:
         raise InputError(

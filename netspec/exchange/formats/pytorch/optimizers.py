@@ -1,4 +1,4 @@
-"""Convert a PyTorch training in a safetensors file to a checkpoint, if the optimizer's rule and the solver's agree.
+"""Convert a PyTorch training in a safetensors file to a checkpoint, if optimizer and solver have the same update rule.
 
 Such a file contains `model.state_dict()`; an array `optimizer.state.PARAMETER.ENTRY` for each entry of the optimizer's
 state, by the parameter's name in the model; and in its metadata, under `optimizer`, a JSON object with `type` (the

@@ -28,8 +28,8 @@ def from_state_dict(state_dict: Mapping[str, NDArray[Any]], shapes_by_name: Shap
     """The arrays of a state dict by netspec's names. Arrays without a counterpart keep their names.
 
     `shapes_by_name` are those of a net's states. A layer `block/conv` is PyTorch's `block.conv`; names may have a
-    prefix in common that the net does not know (`module.`, of DataParallel). Layers of other names, as those that make
-    outputs of an ONNX model, get what is left over where each fits one module alone and nothing remains.
+    common prefix that the net lacks (`module.`, of DataParallel). Layers with other names, such as outputs of an ONNX
+    model, get the remaining arrays if each layer fits exactly one module and no array is left over.
     """
     wants_counters = any(name.rpartition("/")[2] == COUNTERS for name in shapes_by_name)
     unused = {name: array for name, array in state_dict.items() if wants_counters or not _is_counter(name)}
@@ -60,7 +60,7 @@ def to_state_dict(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
 
 
 def collisions(shapes: Shapes) -> list[tuple[str, str, str]]:
-    """Names of a state dict that two layers would both have, each with the paths of the two: `(one, other, name)`."""
+    """Names in a state dict that two layers would share: `(path of one, path of the other, name)`."""
     holders: dict[str, str] = {}
     shared = []
     nothing = np.zeros((), "int8")  # only names are compared
@@ -86,7 +86,7 @@ def _arrays_of_module(
 ) -> Arrays:  # fmt: skip
     """The arrays of the module that a layer was exported from, if all exist and fit.
 
-    `levels` counts the layers of one module: a recurrent one has several, one upon another.
+    `levels` counts the net's layers for each module: a stacked recurrent module becomes several.
     """
     module = _exported_module(holder)
     if not module:
@@ -94,9 +94,7 @@ def _arrays_of_module(
     candidates, path = dict(unused), f"{prefix}{module}."
     arrays = family.read(_Source(candidates, path, levels.get(module, 0)), shapes)
     own_parameters = [name for name in unused if name.startswith(path) and "." not in name.removeprefix(path)]
-    if (
-        not arrays and len(own_parameters) == len(shapes) == 1
-    ):  # a parameter that the module has itself, whatever it is called
+    if not arrays and len(own_parameters) == len(shapes) == 1:  # the module's only own parameter, whatever its name
         ((state, shape),) = shapes.items()
         array = candidates.pop(own_parameters[0])
         arrays = {state: array.reshape(shape)} if array.size == prod(shape) else {}
@@ -114,7 +112,7 @@ def _is_filled(arrays: Mapping[str, NDArray[Any]], layer: _Layer) -> bool:
 
 
 def _match_unused(unused: Arrays, layers: Sequence[_Layer]) -> Arrays:
-    """The arrays of the modules that are left, for the layers that are: each of one that no other fits, or nothing."""
+    """The remaining arrays for the remaining layers, if each layer fits exactly one module; else empty."""
     modules: dict[str, Arrays] = {}
     for name, array in unused.items():
         path = name.split(".")
@@ -161,7 +159,7 @@ class _Source:
     def __init__(self, arrays: Arrays, prefix: str, level: int = 0) -> None:
         self._arrays, self._prefix = arrays, prefix
         self.level = f"_l{level}"
-        """Endings of the names of a recurrent layer."""
+        """Suffix of the names of a layer in a stacked recurrent module."""
 
     def has(self, *names: str) -> bool:
         return all(self._full_name(name) in self._arrays for name in names)
@@ -223,7 +221,7 @@ def _is_renamed(shapes: Shapes) -> bool:
     return None not in pytorch_names and len(set(pytorch_names)) == len(pytorch_names) and "weight" in pytorch_names
 
 
-# Parameter: an array that a module has itself, called as the layer.
+# Parameter: an array with the name of the layer.
 
 
 def _is_parameter(shapes: Shapes) -> bool:
@@ -295,9 +293,9 @@ def _recurrent_write(arrays: Mapping[str, NDArray[Any]], direction: str = "") ->
 
 
 def _gates(array: NDArray[Any], count: int) -> NDArray[Any]:
-    """The gates, which are parts of the first axis, in the other library's order (the exchange is its own inverse)."""
+    """Reorder the gates, parts of the first axis, to the other library's order; the permutation is its own inverse."""
     if array.shape[0] % count:
-        return array  # differs in size from the net's: reported when shapes are compared
+        return array  # the wrong size, which is reported when shapes are compared
     gates = np.split(array, count)
     return np.concatenate([gates[index] for index in _GATES[count]])
 
@@ -307,7 +305,7 @@ def _stacked(arrays: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _directions(shapes: Shapes) -> dict[str, dict[str, tuple[int, ...]]]:
-    """The states of both directions of a Bidirectional layer, by the name of each."""
+    """The states of both directions of a Bidirectional layer by direction; empty for other layers."""
     by_direction = _by_holder(shapes)
     has_prefixes = all(
         name.startswith(prefix) for name, prefix in zip(by_direction, ("forward_", "backward_"), strict=False)
@@ -336,7 +334,7 @@ def _bidirectional_write(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     return state_dict
 
 
-# Attention: four projections, three of which PyTorch's own layer keeps as one.
+# Attention: four projections, three of which torch.nn.MultiheadAttention stores as one matrix.
 
 _PROJECTIONS = ("query", "key", "value")
 _OUTPUT = "attention_output"
@@ -386,7 +384,7 @@ def _attention_write(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
         projections = [flat[f"{name}/{state}"] for name in _PROJECTIONS if f"{name}/{state}" in flat]
         if len(projections) == len(_PROJECTIONS) and len({projection.shape for projection in projections}) == 1:
             state_dict[f"in_proj_{pytorch_name}"] = np.concatenate(projections)
-        else:  # heads of other sizes, as PyTorch's users write them by hand
+        else:  # projections of different sizes, with the names that PyTorch's users give them
             state_dict |= {
                 f"{_SPELLINGS[name][0]}.{pytorch_name}": projection
                 for name, projection in zip(_PROJECTIONS, projections, strict=False)
@@ -449,7 +447,7 @@ def _state_called(name: str, shapes: Shapes) -> str | None:
 
 
 def _prefix(names: Mapping[str, Any], holders: Sequence[str]) -> str:
-    """The common prefix of all names that the net's layers do not have, with its dot."""
+    """The common prefix of all names, with its dot, if the net's layers do not have it; else empty."""
     first_parts = {name.partition(".")[0] for name in names}
     if len(first_parts) != 1:
         return ""
