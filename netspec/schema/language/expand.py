@@ -16,7 +16,7 @@ from netspec.schema.language.definitions import Arguments, Definition, definitio
 from netspec.schema.language.interpolation import Evaluator, Scope
 from netspec.schema.language.namespace import Namespace
 from netspec.schema.language.renaming import Renaming
-from netspec.schema.language.repeat import INDEX, turns, uses
+from netspec.schema.language.repeat import INDEX, repetitions, uses
 from netspec.schema.specs.kinds import LAYERS, LayerFields
 from netspec.schema.specs.spec import describe
 from netspec.schema.yaml.tree import Map, Seq, copied
@@ -44,8 +44,8 @@ class _Context:
 
 
 @dataclass
-class _Turn:
-    """Values that differ between the iterations of a repeated entry."""
+class _Repetition:
+    """Values that differ between the repetitions of a repeated entry."""
 
     suffix: str = ""
     """Suffix of its name."""
@@ -119,32 +119,34 @@ class Expander:
             if isinstance(item, Map) and "repeat" in item:
                 self._repeated(item, at, where, names)
             else:
-                self._entry(item, at, where, names, _Turn())
+                self._entry(item, at, where, names, _Repetition())
 
     def _repeated(self, item: Map, location: Location, context: _Context, names: Namespace) -> None:
-        """Expand an entry as often as its `repeat` says; each iteration reads the output of the previous one."""
+        """Expand an entry as often as its `repeat` says; each repetition reads the output of the previous one."""
         body = copied(item)
         repeat = body.remove("repeat")
         at = replace(item.value_at["repeat"], calls=context.calls)
-        values_by_turn = turns(copied(repeat, context.calls), at, context.path, context.scope, self.evaluator)
-        if values_by_turn is None:
+        all_values = repetitions(copied(repeat, context.calls), at, context.path, context.scope, self.evaluator)
+        if all_values is None:
             names.mark_incomplete()
             return
         variables = {INDEX, *(repeat if isinstance(repeat, Map) else ())}
         is_named = isinstance(body.get("name"), str) and not uses(body, "name", variables)
         is_chained = "from" in body and not uses(body, "from", variables)
         last_name: str | None = None
-        for number, values in enumerate(values_by_turn):
+        for number, values in enumerate(all_values):
             assignments = ", ".join(f"{name} = {value}" for name, value in values.items())
-            call = Call(f"in repetition {number + 1} of {len(values_by_turn)} ({assignments})", at)
+            call = Call(f"in repetition {number + 1} of {len(all_values)} ({assignments})", at)
             inner = replace(context, scope=context.scope | values, calls=(call, *context.calls))
-            turn = _Turn(f"/{number}" if is_named else "", names.above if number and is_chained else None)
-            name = self._entry(body, replace(location, calls=inner.calls), inner, names, turn)
+            repetition = _Repetition(f"/{number}" if is_named else "", names.above if number and is_chained else None)
+            name = self._entry(body, replace(location, calls=inner.calls), inner, names, repetition)
             last_name = name or last_name
         if is_named and last_name is not None:
             names.alias(last_name.rpartition("/")[0], last_name, at)
 
-    def _entry(self, item: Any, location: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
+    def _entry(
+        self, item: Any, location: Location, context: _Context, names: Namespace, repetition: _Repetition
+    ) -> str | None:
         """Expand one layer, call or group without its `repeat`; return its local name."""
         self._count += 1
         if self._count > MAX_LAYERS:
@@ -158,10 +160,10 @@ class Expander:
             return None
         kind = entry.get("type")
         if "layers" in entry and "type" not in entry:
-            return self._group(entry, location, context, names, turn)
+            return self._group(entry, location, context, names, repetition)
         if isinstance(kind, str) and kind in self._blocks:
-            return self._call(kind, entry, location, context, names, turn)
-        return self._layer(entry, location, context, names, turn)
+            return self._call(kind, entry, location, context, names, repetition)
+        return self._layer(entry, location, context, names, repetition)
 
     def _evaluated(self, item: Any, location: Location, context: _Context) -> Any:
         """Return a copy of an entry with its expressions evaluated, except for the layers of a group."""
@@ -202,14 +204,16 @@ class Expander:
             names.add_layer(name, name)
         self._layers.add(entry, location)
 
-    def _layer(self, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
+    def _layer(
+        self, entry: Map, location: Location, context: _Context, names: Namespace, repetition: _Repetition
+    ) -> str | None:
         kind = entry.get("type")
         if isinstance(kind, str) and self._is_nearly_a_block(kind, entry, context):
             names.mark_incomplete()
             return None
-        self._from(entry, location, context, names, turn)
+        self._from(entry, location, context, names, repetition)
         self._renaming.rename(entry, "share", names, f"{context.path}.share")
-        local = self._name(entry, location, context, names, turn)
+        local = self._name(entry, location, context, names, repetition)
         if local in names.calls and self._is_taken(local, entry, location, context, names):
             return None
         self._layers.add(entry, location)
@@ -226,7 +230,9 @@ class Expander:
                   expected=f"a layer type, or one of the blocks {listing(list(self._blocks))}")  # fmt: skip
         return True
 
-    def _name(self, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
+    def _name(
+        self, entry: Map, location: Location, context: _Context, names: Namespace, repetition: _Repetition
+    ) -> str | None:
         """Return the local name of an entry; in the entry, replace it by its name in the net."""
         name, kind = entry.get("name"), entry.get("type")
         if "name" not in entry and isinstance(kind, str) and kind:
@@ -240,8 +246,8 @@ class Expander:
                 self._add("`name` is not text", entry.value_at["name"], f"{context.path}.name", expected="text",
                           got=describe(name), hint="write it in quotes" if isinstance(name, int) else None)  # fmt: skip
             return None
-        entry["name"] = f"{names.prefix}{name}{turn.suffix}" if name else name
-        return name + turn.suffix
+        entry["name"] = f"{names.prefix}{name}{repetition.suffix}" if name else name
+        return name + repetition.suffix
 
     def _is_taken(self, local: str, entry: Map, location: Location, context: _Context, names: Namespace) -> bool:
         """Return whether another layer, call, group or input already has a name; if so, report it."""
@@ -257,11 +263,11 @@ class Expander:
         return True
 
     def _from(
-        self, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn
+        self, entry: Map, location: Location, context: _Context, names: Namespace, repetition: _Repetition
     ) -> tuple[str, ...] | None:
         """Return the sources of an entry as names in the net; write them into the entry if they are not the default."""
         if "from" in entry:
-            return self._renaming.rename(entry, "from", names, f"{context.path}.from", turn.first_source)
+            return self._renaming.rename(entry, "from", names, f"{context.path}.from", repetition.first_source)
         if names.above is None:
             return ()
         if names.above != self._default():
@@ -276,7 +282,9 @@ class Expander:
         name = last.get("name") if isinstance(last, Map) else getattr(last, "name", None)
         return name if isinstance(name, str) else None
 
-    def _group(self, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn) -> str | None:
+    def _group(
+        self, entry: Map, location: Location, context: _Context, names: Namespace, repetition: _Repetition
+    ) -> str | None:
         """Expand a group; if it has a name, into a separate namespace."""
         for key in entry:
             if key not in GROUP_FIELDS:
@@ -289,8 +297,8 @@ class Expander:
                       expected="a list of layers", got=describe(layers))  # fmt: skip
             names.mark_incomplete()
             return None
-        sources = self._from(entry, location, context, names, turn)
-        local = self._name(entry, location, context, names, turn) if "name" in entry else None
+        sources = self._from(entry, location, context, names, repetition)
+        local = self._name(entry, location, context, names, repetition) if "name" in entry else None
         if local is not None and self._is_taken(local, entry, location, context, names):
             return None
         if local is not None:
@@ -306,7 +314,7 @@ class Expander:
         return local
 
     def _call(
-        self, block: str, entry: Map, location: Location, context: _Context, names: Namespace, turn: _Turn
+        self, block: str, entry: Map, location: Location, context: _Context, names: Namespace, repetition: _Repetition
     ) -> str | None:
         """Expand a call of a block; names of its layers begin with the name of the call."""
         if block in context.blocks:
@@ -315,8 +323,8 @@ class Expander:
                       expected="a block that does not call itself", got=" → ".join(chain))  # fmt: skip
             names.mark_incomplete()
             return None
-        sources = self._from(entry, location, context, names, turn)
-        local = self._name(entry, location, context, names, turn)
+        sources = self._from(entry, location, context, names, repetition)
+        local = self._name(entry, location, context, names, repetition)
         definition = definition_of(self._blocks[block])
         if local is not None and self._is_taken(local, entry, location, context, names):
             return None

@@ -161,9 +161,9 @@ class Includes:
         """Return the document in a file, with the files that it includes; None, with a problem, if that fails."""
         key = absolute(name, location).resolve()
         if key in document.chain:
-            turn = [*(file.name for file in document.chain[document.chain.index(key) :]), key.name]
-            self._fail("these files include each other" if len(turn) > 2 else "a file includes itself", location,
-                       got=" → ".join(turn), hint="remove one of the `include`")  # fmt: skip
+            cycle = [*(file.name for file in document.chain[document.chain.index(key) :]), key.name]
+            self._fail("these files include each other" if len(cycle) > 2 else "a file includes itself", location,
+                       got=" → ".join(cycle), hint="remove one of the `include`")  # fmt: skip
             return None
         if key not in self._read:
             self._read[key] = None

@@ -80,7 +80,7 @@ class Namespace:
         self._set_outputs(local, inner.above, outputs)
 
     def alias(self, local: str, target: str, location: Location) -> None:
-        """Let `local` stand for what `target` stands for: the name of a repetition for its last turn."""
+        """Make `local` an alias of `target`: the name of a repeated entry stands for its last repetition."""
         self.calls.setdefault(local, location)
         self._set_outputs(local, self.names.get(target), self.outputs.get(target, {}))
 

@@ -1,4 +1,4 @@
-"""`repeat`: the values of its variables in each turn."""
+"""`repeat`: the values of its variables in each repetition."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from netspec.schema.language.interpolation import Evaluator, Scope, variables_in
 from netspec.schema.specs.spec import describe
 from netspec.schema.yaml.tree import Map, Seq
 
-MAX_TURNS = 100_000
+MAX_REPETITIONS = 100_000
 
 INDEX = "index"
-"""The variable that counts the turns of a repetition, from 0."""
+"""The variable that counts repetitions, from 0."""
 
 
-def turns(repeat: Any, location: Location, path: str, scope: Scope, evaluator: Evaluator) -> list[Scope] | None:
-    """Return the values of the variables in each turn of the `repeat` written at `location`.
+def repetitions(repeat: Any, location: Location, path: str, scope: Scope, evaluator: Evaluator) -> list[Scope] | None:
+    """Return the values of the variables in each repetition of the `repeat` written at `location`.
 
-    `repeat` is a number of turns, or a mapping of variables to lists of values or numbers, all of one length. Returns
-    None, with a problem for the evaluator, if it is invalid.
+    `repeat` is a number of repetitions, or a mapping of variables to lists of equal length or numbers. Returns None,
+    with a problem for the evaluator, if it is invalid.
     """
     path = f"{path}.repeat"
     value = evaluator.value(repeat, scope, location, path)
@@ -39,13 +39,13 @@ def turns(repeat: Any, location: Location, path: str, scope: Scope, evaluator: E
             problems.append(Problem(message, value.key_at[name], path, expected=expected))
         elif has_variables and isinstance(values, Seq):
             counts[name] = len(values)
-        elif isinstance(values, int) and not isinstance(values, bool) and 0 <= values <= MAX_TURNS:
+        elif isinstance(values, int) and not isinstance(values, bool) and 0 <= values <= MAX_REPETITIONS:
             counts[name] = values
         else:
             expected = "an integer of 0 or more, or variables with their values, such as `{width: [64, 128]}`"
             message = "`repeat` must be a number or lists of values"
-            if isinstance(values, int) and values > MAX_TURNS:
-                message, expected = "`repeat` is too large", f"at most {MAX_TURNS:,} repetitions"
+            if isinstance(values, int) and values > MAX_REPETITIONS:
+                message, expected = "`repeat` is too large", f"at most {MAX_REPETITIONS:,} repetitions"
             problems.append(Problem(message, at, path, expected=expected, got=describe(values)))
     if not problems and not unknown and len(set(counts.values())) != 1:
         got = listing([f"{count} for `{name}`" for name, count in counts.items()]) or "no variable"
@@ -55,8 +55,8 @@ def turns(repeat: Any, location: Location, path: str, scope: Scope, evaluator: E
     if problems or unknown:
         return None
     return [
-        {INDEX: turn, **{name: item[turn] if isinstance(item, Seq) else turn for name, item in variables.items()}}
-        for turn in range(next(iter(counts.values())))
+        {INDEX: index, **{name: item[index] if isinstance(item, Seq) else index for name, item in variables.items()}}
+        for index in range(next(iter(counts.values())))
     ]
 
 

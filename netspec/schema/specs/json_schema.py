@@ -54,7 +54,7 @@ def json_schema(kind: Literal["net", "train"] | None = None) -> dict[str, Any]:
         definitions[_union_name(registry)] = _union(registry)
         for cls in registry:
             definitions |= _definitions(cls, _member_name(registry, cls), registry.tag)
-    definitions |= _shared()
+    definitions |= _shared_definitions()
     definitions[_ENTRY] = {"anyOf": [_reference(_union_name(LAYERS)), *_entries()]}
     net = definitions["TrainSpec"]["properties"]["net"]
     definitions["TrainSpec"]["properties"]["net"] = {
@@ -93,7 +93,7 @@ def _union_name(registry: Registry[Any]) -> str:
     return f"any-{registry.kind.replace(' ', '-')}"
 
 
-def _shared() -> dict[str, Any]:
+def _shared_definitions() -> dict[str, Any]:
     """Definitions that many classes refer to."""
     count = [{"type": "integer", "minimum": 0}, EXPRESSION]
     values = {"anyOf": [*count, {"type": "array"}]}
