@@ -114,7 +114,7 @@ class Dataset:
     rows_without: Mapping[str, Sequence[int]] = _NOTHING
     """For a table: the rows, counted from 0, that `missing: drop` leaves out, by the first column without a value."""
     rows_without_key: Mapping[str, Sequence[int]] = _NOTHING
-    """For rows by key: those, counted from 0, that have no value for the key of a column, which counts as missing."""
+    """For rows with keys: those, counted from 0, without the key of a column, whose value is then missing."""
     unknown_values: Mapping[str, Mapping[str, int]] = _NOTHING
     """For a table: the values that the training data does not have, with numbers of rows, by column."""
     non_integer_labels: Mapping[str, Sequence[Problem]] = _NOTHING

@@ -24,7 +24,7 @@ from netspec.data.thread_pool import ThreadPool
 from netspec.errors import InputError, Problem, counted
 from netspec.schema.specs.data import SplitFields
 
-PARTS, FEWEST, NEAR = 16, 4, 2**16
+MAX_PARTS, MIN_PARTS, PART_VALUES = 16, 4, 2**16
 """Limits on splitting batches that are slow to prepare: most parts, fewest parts, and values that suffice for a part.
 
 Starting a part and passing it on has a cost; a part of large images should fit in the cache.
@@ -172,8 +172,8 @@ class BatchBuilder:
         self._skip = split.on_error == "skip"
         self._stream = stream
         numbers = max(1, sum(prod(binding.shape) for binding in bindings))
-        least, most = (-(-split.batch_size // parts) for parts in (PARTS, FEWEST))
-        self._rows_of_part = max(least, min(most, NEAR // numbers))
+        least, most = (-(-split.batch_size // parts) for parts in (MAX_PARTS, MIN_PARTS))
+        self._rows_of_part = max(least, min(most, PART_VALUES // numbers))
 
     def batches(
         self, start: Cursor, order: Callable[[int], Order], *, endless: bool, workers: ThreadPool | None

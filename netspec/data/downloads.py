@@ -38,7 +38,7 @@ TIMEOUT = 20.0
 PATIENCE, LEAST = 60.0, 2**16
 """Length in seconds of the interval in which a mirror must send this many bytes."""
 
-TOLD_EVERY = 5.0
+LOG_EVERY = 5.0
 """Seconds between two lines of progress."""
 
 _PIECE = 2**18
@@ -63,7 +63,7 @@ def ensure(dataset: KnownSet, folder: Path | None = None, *, offline: bool = Fal
         folder.mkdir(parents=True, exist_ok=True)
         with _lock_folder(folder, dataset), _log_to_stderr():
             for download in missing:
-                _bring(dataset, download, folder, offline=offline)
+                _install(dataset, download, folder, offline=offline)
     except OSError as error:
         raise RunError(
             f"cannot write the files of {dataset.name} into {folder}",
@@ -102,7 +102,7 @@ def _absent(dataset: KnownSet, folder: Path, download: Download) -> InputError:
     )
 
 
-def _bring(dataset: KnownSet, download: Download, folder: Path, *, offline: bool) -> None:
+def _install(dataset: KnownSet, download: Download, folder: Path, *, offline: bool) -> None:
     """Put the files of a download into the folder."""
     archive = folder / download.name
     by_hand = archive.is_file()
@@ -170,7 +170,7 @@ def _fetch_from(address: str, download: Download, part: Path) -> None:
             offset = offset if response.status == 206 else 0
             _receive(response, download, part, offset)
     except (OSError, HTTPException, ValueError) as error:
-        raise _Failed(_why(error)) from None
+        raise _Failed(_describe_failure(error)) from None
     digest = _digest(part)
     if digest != download.sha256:
         part.unlink()
@@ -199,7 +199,7 @@ def _receive(response: HTTPResponse, download: Download, part: Path, offset: int
                 if received - since[1] < LEAST:
                     raise _Failed(f"too slow: {received - since[1]:,} bytes in {PATIENCE:.0f} s")
                 since = now, received
-            if now - reported > TOLD_EVERY:
+            if now - reported > LOG_EVERY:
                 reported = now
                 _log.info("%s: %d %% of %.1f MB", download.name, 100 * received // download.size, download.size / 1e6)
     if received < download.size:
@@ -243,7 +243,7 @@ def _opener() -> OpenerDirector:
     return opener
 
 
-def _why(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     """Describe the failure of a mirror in a few words."""
     code, reason = getattr(error, "code", None), getattr(error, "reason", None)
     if code is not None:
@@ -263,7 +263,7 @@ def _unpack(download: Download, archive: Path, folder: Path) -> None:
                 _unpack_tar(packed, download.members, folder)
             else:
                 (part,) = download.members.values()
-                _keep(packed, part, folder)
+                _write_verified(packed, part, folder)
     except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
         raise RunError(f"{archive} cannot be unpacked", got=str(error)) from None
 
@@ -276,13 +276,13 @@ def _unpack_tar(packed: IO[bytes] | gzip.GzipFile, members: Mapping[str, Publish
             if part is not None and member.isreg():
                 content = archive.extractfile(member)
                 assert content is not None  # it is a regular file
-                _keep(content, part, folder)
+                _write_verified(content, part, folder)
             if not remaining:
                 return
     raise RunError(f"the archive lacks {listing(list(remaining))}")
 
 
-def _keep(content: IO[bytes] | gzip.GzipFile, part: PublishedFile, folder: Path) -> None:
+def _write_verified(content: IO[bytes] | gzip.GzipFile, part: PublishedFile, folder: Path) -> None:
     """Write a part to a temporary file, and rename it once its checksum is right."""
     path = folder / part.name
     temporary = path.with_name(f"{path.name}.new")

@@ -177,12 +177,12 @@ def sample_uniform(seed: int, epoch: int, indices: Array, stage: int, count: int
         drawn = [source.random_raw(count) for _ in _reset_for_each(source, indices)]
         words = np.array(drawn, np.uint64).reshape(len(indices), count)
     else:
-        words = _words_of_many(seed, epoch, indices, stage, count)
+        words = _words_of_samples(seed, epoch, indices, stage, count)
     uniform: Array = (words >> np.uint64(11)) * 2.0**-53
     return uniform
 
 
-def _words_of_many(seed: int, epoch: int, indices: Array, stage: int, count: int) -> Array:
+def _words_of_samples(seed: int, epoch: int, indices: Array, stage: int, count: int) -> Array:
     blocks = -(-count // 4)
     counter = np.empty((4, len(indices), blocks), np.uint64)
     counter[0] = np.arange(1, blocks + 1, dtype=np.uint64)  # NumPy's generator increments the counter before it draws

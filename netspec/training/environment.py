@@ -18,17 +18,17 @@ LIBRARIES = {
     "numpy": "numpy", "numba": "numba", "llvmlite": "llvmlite", "onednn-cpu-gomp": "oneDNN", "mpi4py": "mpi4py",
     "cupy-cuda12x": "CuPy", "cupy-cuda13x": "CuPy",
 }  # fmt: skip
-"""Packages of the libraries that compute, and the names of these."""
+"""Names of the compute libraries, by package."""
 
 
 @cache
 def versions() -> Mapping[str, str]:
     """Return the versions that a result may depend on; libraries that are not installed are left out."""
-    found = {"netspec": __version__, "python": platform.python_version()}
+    versions_by_name = {"netspec": __version__, "python": platform.python_version()}
     for package, name in LIBRARIES.items():
         with suppress(PackageNotFoundError):
-            found[name] = version(package)
-    return MappingProxyType(found)
+            versions_by_name[name] = version(package)
+    return MappingProxyType(versions_by_name)
 
 
 def machine() -> dict[str, str]:

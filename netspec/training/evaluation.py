@@ -432,13 +432,13 @@ def learned_of(spec: TrainSpec, compiler: Compiler, learned: Learned | None) -> 
     """
     if learned is not None:
         return learned
-    if (classes := _classes_alone(spec.data.train)) is not None:
+    if (classes := _classes_without_data(spec.data.train)) is not None:
         return Learned(classes)
     with open_loader(spec.data.train, seed=spec.train.seed, declared_inputs=compiler.spec.inputs) as training:
         return training.learned
 
 
-def _classes_alone(split: SplitFields) -> Mapping[str, Sequence[str]] | None:
+def _classes_without_data(split: SplitFields) -> Mapping[str, Sequence[str]] | None:
     """Return the class names of a training split, if it learns nothing else and they are known without samples."""
     if not isinstance(split, DataSource) or any(getattr(step, "needs_data", True) for step in split.transforms):
         return None

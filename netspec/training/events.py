@@ -36,7 +36,7 @@ BUCKETS = ("bucket", "first_bucket")
 MAX_LISTED_WORKERS = 4
 """Number of workers up to which the batch size of each is listed; for more workers, the number of each size."""
 IN_UNIT = " in the target's unit"
-"""End of the name of a metric that is converted to the unit of the data."""
+"""Suffix of the name of a metric that is converted to the unit of the data."""
 REPORTED_APART = "skipped", "skipped_steps", "late_gradients", "gradient_norm"
 """Facts of a log event or an evaluation for which each has a line of its own."""
 SPLITS = {"train": "training", "validation": "validation", "test": "test"}

@@ -10,7 +10,7 @@ from netspec.data.shared_loaders import SharedLoaders
 from netspec.training.signals import Signals
 
 MAX_STATE_BYTES = 2**26
-"""Size of the states of all trainings from which no other one joins: large nets gain nothing by taking turns."""
+"""Total size of states above which no further training joins: large nets gain nothing by taking turns."""
 
 
 class Lockstep:

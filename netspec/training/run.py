@@ -231,7 +231,7 @@ def training_steps(
         log = [stack.enter_context(LogFiles(training.folder.folder))] if session.is_root else []
         all_callbacks = [*spec.callbacks, *_early_stopping(spec), *callbacks]
         signals = Signals() if lockstep is None else lockstep.signals.follower()
-        loop = _align(stack, training, start, [*log, *listeners], all_callbacks, signals, began)
+        loop = _synchronize(stack, training, start, [*log, *listeners], all_callbacks, signals, began)
         with _recorded_failure(loop, log):
             _report_start(loop, start, resume, notes)
             yield from _train(loop, start, resumed=bool(resume), chosen_by_name=path is None)
@@ -400,7 +400,7 @@ def set_first_values(
     compiler.reset_copies()
 
 
-def _align(
+def _synchronize(
     stack: ExitStack,
     training: PreparedTraining,
     start: StartingPoint,

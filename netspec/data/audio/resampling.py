@@ -14,12 +14,12 @@ import numpy as np
 from netspec.data.base import Array
 
 ZEROS, BETA = 10, 5.0
-LONGER, WIDEST = 256, 2**18
+MAX_STRETCH, MAX_TERM = 256, 2**18
 """Largest factor by which a sound may become longer, and largest term of the reduced ratio of the rates: a damaged
 header must not cause allocations of gigabytes."""
 
 
-def steps(rate: int, new_rate: int) -> tuple[int, int]:
+def reduced_ratio(rate: int, new_rate: int) -> tuple[int, int]:
     """Return the ratio of the rates in lowest terms: up, down."""
     common = gcd(rate, new_rate)
     return new_rate // common, rate // common
@@ -30,7 +30,7 @@ def resampled(sound: Array, rate: int, new_rate: int) -> Array:
 
     y[m] = Σₖ x[k] h[m · down − k · up], where up / down is new_rate / rate in lowest terms.
     """
-    up, down = steps(rate, new_rate)
+    up, down = reduced_ratio(rate, new_rate)
     if up == down:
         return sound
     phases = filter_phases(up, down)  # (up, taps), the latest sample first

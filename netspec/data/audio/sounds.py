@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from netspec.data.audio.resampling import LONGER, WIDEST, resampled, steps
+from netspec.data.audio.resampling import MAX_STRETCH, MAX_TERM, reduced_ratio, resampled
 from netspec.data.audio.riff import read_sound
 from netspec.data.base import Array
 from netspec.data.readers.file_samples import ListedFiles, Listing
 from netspec.errors import InputError, SettingHint, counted
 
-_MADE = {"mix": 1, "left": 1, "right": 1, "stereo": 2}
-"""Number of output channels."""
+_OUTPUT_CHANNELS = {"mix": 1, "left": 1, "right": 1, "stereo": 2}
+"""Number of output channels, by the option `channels`."""
 
 
 class SoundFiles(ListedFiles["Array"]):
     """The sounds of a listing: `audio` (channels, None) of float32, and `label`, if there are labels."""
 
     def __init__(self, listing: Listing, *, sampling_rate: int, resample: bool, channels: str, skip: bool) -> None:
-        super().__init__(listing, "audio", (_MADE[channels], None), "float32", skip=skip)
+        super().__init__(listing, "audio", (_OUTPUT_CHANNELS[channels], None), "float32", skip=skip)
         self._rate, self._resample, self._channels = sampling_rate, resample, channels
 
     def read_one(self, file: Path, name: str) -> Array:
@@ -36,12 +36,12 @@ class SoundFiles(ListedFiles["Array"]):
                     data="resample the sound",
                 ),
             )
-        if max(steps(sound.rate, self._rate)) > WIDEST or self._rate > LONGER * sound.rate:
-            lowest = -(-self._rate // LONGER)
+        if max(reduced_ratio(sound.rate, self._rate)) > MAX_TERM or self._rate > MAX_STRETCH * sound.rate:
+            lowest = -(-self._rate // MAX_STRETCH)
             raise InputError(
                 f"sound {name} cannot be resampled to {self._rate:,} samples a second",
                 expected=f"at least {lowest:,} samples a second, and a ratio of the two rates with "
-                f"terms up to {WIDEST:,}",
+                f"terms up to {MAX_TERM:,}",
                 got=f"{sound.rate:,} samples a second",
             )
         return resampled(self._chosen(samples, name), sound.rate, self._rate)

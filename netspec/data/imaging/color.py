@@ -15,15 +15,15 @@ GREY = (0.2989, 0.587, 0.114)
 
 def floats(image: Array) -> Array:
     """Return a copy as floats, contiguous in the order (H, W, C)."""
-    return image.astype(_exact(image), order="C")
+    return image.astype(_float_type(image), order="C")
 
 
 def planes(image: Array) -> Array:
     """Return a copy as floats, contiguous in the order (C, H, W), in which operations on a channel are faster."""
-    return np.ascontiguousarray(image.transpose(2, 0, 1)).astype(_exact(image))
+    return np.ascontiguousarray(image.transpose(2, 0, 1)).astype(_float_type(image))
 
 
-def _exact(image: Array) -> type[np.float32 | np.float64]:
+def _float_type(image: Array) -> type[np.float32 | np.float64]:
     return np.float64 if image.dtype == np.float64 else np.float32
 
 
@@ -42,7 +42,7 @@ def brightened(image: Array, delta: float, span: tuple[float, float]) -> Array:
     return like(image, values, span)
 
 
-def _over(channels: Array, width: int) -> Array:
+def _as_pixel_row(channels: Array, width: int) -> Array:
     """Repeat one value per channel for a row of pixels: (C,) → (width · C,)."""
     row = np.empty((width, len(channels)), channels.dtype)
     row[:] = channels
@@ -55,7 +55,7 @@ def contrasted(image: Array, factor: float, span: tuple[float, float]) -> Array:
     values = floats(image).reshape(height, width * channels)  # long rows are faster
     means = values.sum(axis=0, dtype=np.float64).reshape(width, channels).sum(axis=0) / (height * width)
     values *= values.dtype.type(factor)
-    values += _over((means * (1 - factor)).astype(values.dtype), width)
+    values += _as_pixel_row((means * (1 - factor)).astype(values.dtype), width)
     return like(image, values.reshape(image.shape), span)
 
 
@@ -69,7 +69,7 @@ def blended(image: Array, other: Array, share: float, span: tuple[float, float])
 
 def grey(image: Array) -> Array:
     """Return 0.2989 red + 0.587 green + 0.114 blue, (H, W, 1) of floats."""
-    weights = np.array(GREY, _exact(image))
+    weights = np.array(GREY, _float_type(image))
     if image.shape[2] == 1:
         return image.astype(weights.dtype)
     red, green, blue = (image[:, :, channel : channel + 1] for channel in range(3))
@@ -158,7 +158,7 @@ def to_bytes(image: Array, span: tuple[float, float]) -> Array:
 
 def from_bytes(values: Array, image: Array, span: tuple[float, float]) -> Array:
     """Return the inverse of `to_bytes`, in the type of `image`."""
-    result: Array = values.astype(_exact(image))
+    result: Array = values.astype(_float_type(image))
     result *= result.dtype.type((span[1] - span[0]) / 255)
     result += result.dtype.type(span[0])
     return result.astype(image.dtype, copy=False)
@@ -174,8 +174,8 @@ def stretched(image: Array, span: tuple[float, float]) -> Array:
     scale = np.where(flat, 1.0, (span[1] - span[0]) / np.where(flat, 1.0, high - low))
     offset = np.where(flat, 0.0, span[0] - low * scale)
     values = floats(image).reshape(height, width * channels)
-    values *= _over(scale.astype(values.dtype), width)
-    values += _over(offset.astype(values.dtype), width)
+    values *= _as_pixel_row(scale.astype(values.dtype), width)
+    values += _as_pixel_row(offset.astype(values.dtype), width)
     return like(image, values.reshape(image.shape), span)
 
 

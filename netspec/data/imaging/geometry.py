@@ -37,7 +37,7 @@ _REACH = {"nearest": 0, "bilinear": 1, "bicubic": 2}
 
 
 @lru_cache(maxsize=4096)
-def _sources(start: int, count: int, size: int, fill_mode: str) -> Array:
+def _extended_indices(start: int, count: int, size: int, fill_mode: str) -> Array:
     """Return the pixel indices for `count` positions from `start` on, in a row of `size` extended by `fill_mode`."""
     positions = np.arange(start, start + count)
     if fill_mode == "wrap":
@@ -78,8 +78,8 @@ def window(
             inside = image[max(0, top) : end_row, max(0, left) : end_column]
             result[above : above + inside.shape[0], before : before + inside.shape[1]] = inside
         return result
-    rows_taken = image.take(_sources(top, height, rows, fill_mode), axis=0)
-    across = _sources(left, width, columns, fill_mode)
+    rows_taken = image.take(_extended_indices(top, height, rows, fill_mode), axis=0)
+    across = _extended_indices(left, width, columns, fill_mode)
     after = max(before, end_column - left)
     parts = (rows_taken[:, across[:before]], rows_taken[:, max(0, left) : end_column], rows_taken[:, across[after:]])
     return np.concatenate([part for part in parts if part.shape[1]], axis=1)
@@ -138,7 +138,7 @@ def mapped(image: Array, by: Map, interpolation: str, fill_mode: str, fill_value
     height, width = image.shape[:2]
     a, b, c, d, e, f, g, h = by
     if fill_mode != "constant":
-        top, left, bottom, right = _reached(by, height, width, _REACH[interpolation])
+        top, left, bottom, right = _source_bounds(by, height, width, _REACH[interpolation])
         if top < 0 or left < 0 or bottom > height or right > width:
             top, left, bottom, right = min(top, 0), min(left, 0), max(bottom, height), max(right, width)
             image = window(image, top, left, bottom - top, right - left, fill_mode)
@@ -193,7 +193,7 @@ def _colour(image: Image.Image, value: float) -> float | tuple[int, ...]:
     return (round(value),) * len(image.getbands()) if len(image.getbands()) > 1 else round(value)
 
 
-def _reached(by: Map, height: int, width: int, reach: int) -> tuple[int, int, int, int]:
+def _source_bounds(by: Map, height: int, width: int, reach: int) -> tuple[int, int, int, int]:
     """Return the bounds that the map reads: top, left, bottom, right. The corners suffice, since lines remain lines."""
     a, b, c, d, e, f, g, h = by
     across, down = [], []

@@ -37,7 +37,7 @@ class CifarFile(Dataset):
         size = existing(path).stat().st_size
         record = len(classes) + PIXELS
         if not size or size % record:
-            raise InputError(_foreign(path, size, record))
+            raise InputError(_wrong_file(path, size, record))
         self._path = path
         self._records = Records(path, offset=0, dtype=np.dtype("u1"), shape=(record,), count=size // record)
         self.classes = dict(classes)
@@ -73,7 +73,7 @@ class CifarFile(Dataset):
         return f"{self._path.name}, record {index}"
 
 
-def _foreign(path: Path, size: int, record: int) -> Problem:
+def _wrong_file(path: Path, size: int, record: int) -> Problem:
     head = head_of(path)
     remainder = counted(size % record, "byte") + " left over"
     is_other_format = not head or head.startswith(_HEADS)

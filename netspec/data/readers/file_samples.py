@@ -36,9 +36,9 @@ class Listing:
     left_out: list[str] = field(default_factory=list)
     """Messages about lines left out because the file is missing or the label is wrong."""
     unusable: dict[int, str] = field(default_factory=dict)
-    """The same about lines that are not left out yet, by index: their samples cannot be used."""
+    """Messages about unusable lines that are not left out yet, by index."""
     columns: dict[str, list[str]] = field(default_factory=dict)
-    """The cells of the columns by which `split` divides the files, if they are those of a list, by name."""
+    """For files of a list: the cells of the columns by which `split` divides them, by name."""
 
     def only(self, indices: Sequence[int]) -> Listing:
         """Return the files at `indices`, in this order, with the same classes."""

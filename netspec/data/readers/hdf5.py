@@ -65,7 +65,7 @@ def _columns(file: Hdf5File, path: Path, fields: Sequence[str] | None) -> tuple[
     sources: set[Path] = set()
     for name in array_names(str(path), [*top, *(name for name in arrays if name not in top)], fields):
         try:
-            array = _usable(name, path, arrays[name])
+            array = _checked_array(name, path, arrays[name])
         except InputError as error:
             hint = "list those to read in `arrays`" if fields is None else None
             problems += [replace(problem, hint=hint or problem.hint) for problem in error.problems]
@@ -89,14 +89,14 @@ def _columns(file: Hdf5File, path: Path, fields: Sequence[str] | None) -> tuple[
     return columns, sorted(sources)
 
 
-def _usable(name: str, path: Path, entry: Entry) -> StoredArray:
+def _checked_array(name: str, path: Path, entry: Entry) -> StoredArray:
     """Return how an array is stored. Raises InputError if it is damaged, not numeric, or uses an unknown filter."""
     array = entry.array
     if array is None:
         raise InputError(f"array `{name}` of {path} is damaged", expected="numbers", got=entry.fault)
     problem = array_problem(name, str(path), np.dtype(array.dtype), array.shape or ())
     if problem is None:
-        problem = _inflated(name, path, array)
+        problem = _size_problem(name, path, array)
     if problem is None and array.unknown_filters:
         code, called = array.unknown_filters[0]
         problem = Problem(
@@ -110,7 +110,7 @@ def _usable(name: str, path: Path, entry: Entry) -> StoredArray:
     return array
 
 
-def _inflated(name: str, path: Path, array: StoredArray) -> Problem | None:
+def _size_problem(name: str, path: Path, array: StoredArray) -> Problem | None:
     """Report an array, or a sample of a compressed array, that claims more bytes than the stored ones can expand to."""
     contiguous = array.layout == "contiguous"
     size = array.nbytes if contiguous else array.nbytes // max(1, (array.shape or (1,))[0])

@@ -48,9 +48,9 @@ def paired_files(
     for file in files_below(masks, MASKS):
         by_name[_name(file, masks)].append(file)
     chosen = _images(images, suffix if images == masks else "", names)[:most]
-    found = [(file, by_name.get(f"{_name(file, images)}{suffix}", [])) for file in chosen]
-    several = [" and ".join(map(str, files)) for _, files in found if len(files) > 1]
-    candidates = [(file, files[0] if files else None) for file, files in found]
+    pairs = [(file, by_name.get(f"{_name(file, images)}{suffix}", [])) for file in chosen]
+    several = [" and ".join(map(str, files)) for _, files in pairs if len(files) > 1]
+    candidates = [(file, files[0] if files else None) for file, files in pairs]
     unpaired = [str(file) for file, mask in candidates if mask is None]
     sizes = {file: _difference(file, mask) for file, mask in candidates if mask is not None}
     mismatched = [f"{file} ({difference})" for file, difference in sizes.items() if difference]

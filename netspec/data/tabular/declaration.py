@@ -77,7 +77,7 @@ class Declaration:
 def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]:
     """Build the readers of each field's columns. Raises `InputError` with every column that the file lacks."""
     search = _Search(file)
-    _refuse_twins(file, declared)
+    _refuse_duplicate_names(file, declared)
     requested: list[tuple[int, ColumnSpec | None, bool]] = []
     columns = declared.columns
     label = None
@@ -248,7 +248,7 @@ class _Search:
         return 0
 
 
-def _refuse_twins(file: TableFile, declared: Declaration) -> None:
+def _refuse_duplicate_names(file: TableFile, declared: Declaration) -> None:
     """Raise `InputError` if two columns have the same name; blank names, as of a table's index, are ignored.
 
     Names do not matter if the spec refers to columns by number.
@@ -256,9 +256,9 @@ def _refuse_twins(file: TableFile, declared: Declaration) -> None:
     requested = [*(declared.columns or ["all"]), *([] if declared.label is None else [declared.label])]
     if not file.named or all(isinstance(column, int) for column in requested):
         return
-    twins = [name for name, number in Counter(file.names).items() if number > 1 and name]
+    duplicates = [name for name, number in Counter(file.names).items() if number > 1 and name]
     problems = []
-    for name in twins:
+    for name in duplicates:
         last = len(file.names) - 1 - list(file.names)[::-1].index(name)
         problems.append(
             Problem(

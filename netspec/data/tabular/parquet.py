@@ -73,9 +73,9 @@ class ParquetTable:
         self._starts = np.cumsum([0, *sizes])
 
     def _opened(self) -> Any:
-        return self._doing(lambda: self._pa.parquet.ParquetFile(self.path))
+        return self._guarded(lambda: self._pa.parquet.ParquetFile(self.path))
 
-    def _doing(self, act: Callable[[], Done]) -> Done:
+    def _guarded(self, act: Callable[[], Done]) -> Done:
         """Return the result of `act`. Raises `InputError` if pyarrow cannot read the file."""
         try:
             return act()
@@ -130,7 +130,7 @@ class ParquetTable:
             with self._opened() as file:
                 return list(islice(file.iter_batches(batch_size=HEAD, columns=names), 1))
 
-        batches = self._doing(act)
+        batches = self._guarded(act)
         table = self._pa.Table.from_batches(batches, None if batches else self._schema)
         cells = [ArrowCells(self._pa, table.column(name)) for name in names]
         return RowBlock(len(table), cells, lambda row, _: self._locate(row)), len(table) == self._starts[-1]
@@ -147,7 +147,7 @@ class ParquetTable:
             with self._opened() as file:
                 return file.read_row_group(group, columns=names)
 
-        table = self._doing(act)
+        table = self._guarded(act)
         cells = [ArrowCells(self._pa, table.column(name)) for name in names]
         return RowBlock(stop - start, cells, lambda row, _: self._locate(start + row))
 

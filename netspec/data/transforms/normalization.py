@@ -16,7 +16,7 @@ from netspec.schema.specs.spec import describe, problem
 EPSILON = 1e-7
 """Lower bound of the standard deviation in the division, as in Keras: a constant channel becomes zeros."""
 
-NEAR = 2**17
+BLOCK_VALUES = 2**17
 """Number of values that are processed at a time."""
 
 NonNegative = Annotated[float, Field(ge=0)]
@@ -136,7 +136,7 @@ class Normalization(Transform):
         deviation = np.maximum(np.sqrt(np.asarray(self.variance, np.float64)), EPSILON)
         deviation = deviation.astype(exact).reshape(over_channels)
         normal: Array = np.empty(batch.shape, np.float32)
-        block_rows = max(1, NEAR * len(batch) // max(1, batch.size))
+        block_rows = max(1, BLOCK_VALUES * len(batch) // max(1, batch.size))
         for start in range(0, len(batch), block_rows):  # few enough to stay in the cache between the two operations
             rows = slice(start, start + block_rows)
             if exact == np.float32:

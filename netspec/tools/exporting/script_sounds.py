@@ -74,7 +74,7 @@ class ScriptSound:
         yield from ("", "", *READ_SOUND.splitlines())
         if self.resample:
             yield from ("", "", f"ZEROS, BETA = {resampling.ZEROS}, {resampling.BETA}")
-            for function in (resampling.steps, resampling.resampled, resampling.filter_phases):
+            for function in (resampling.reduced_ratio, resampling.resampled, resampling.filter_phases):
                 yield from ("", "", *inspect.getsource(function).splitlines())
 
     def read(self) -> list[str]:

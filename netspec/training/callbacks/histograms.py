@@ -81,14 +81,14 @@ def histogram(array: NDArray[Any], bins: int) -> dict[str, Any]:
 
 def read_histograms(run: Path) -> dict[int, Mapping[str, Any]]:
     """Return the histograms of a run by step, each by parameter; a later line of a step replaces an earlier one."""
-    path, found = RunDir(run).histograms, dict[int, Mapping[str, Any]]()
+    path, by_step = RunDir(run).histograms, dict[int, Mapping[str, Any]]()
     if not path.is_file():
         return {}
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:
                 entry = json.loads(line)
-                found[int(entry["step"])] = {str(name): dict(value) for name, value in entry["parameters"].items()}
+                by_step[int(entry["step"])] = {str(name): dict(value) for name, value in entry["parameters"].items()}
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue  # the process was killed while it wrote the line
-    return dict(sorted(found.items()))
+    return dict(sorted(by_step.items()))

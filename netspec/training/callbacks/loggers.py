@@ -28,7 +28,7 @@ STEP_VALUES = ("learning_rate", "momentum", "gradient_norm", "loss_scale", "samp
 """Values of a line of the log besides the loss and the metrics."""
 STEP, EPOCH = "step", "epoch"
 FORBIDDEN_IN_MLFLOW = re.compile(r"[^\w\-. :/]")
-"""Characters that names of metrics cannot have there."""
+"""Characters that MLflow does not allow in names of metrics."""
 
 
 def logged_values(event: Event) -> dict[str, float]:

@@ -49,7 +49,7 @@ class ProgramCall:
     samples: Iterable[int] = ()
     """Indices of the samples in the training data."""
     pending: PendingStep | None = None
-    """The point to return to if the call undid the training; None until the step is complete."""
+    """The point to return to if the call left a state that is not finite; None until the step is complete."""
 
     def program(self, compiler: Compiler) -> Program:
         """Return the program."""

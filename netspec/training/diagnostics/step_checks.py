@@ -38,9 +38,9 @@ A layer rounds each value by 2⁻²⁴ (float32), 2⁻¹¹ (tf32, float16) or 2�
 up such errors, and a rounded value may change which element a maximum takes.
 """
 NEGLIGIBLE = 0.01
-"""Fraction of the largest norm of a gradient below which differences are relative to this fraction of it.
+"""Differences of smaller gradients are relative to this fraction of the largest norm.
 
-Gradients that are 0 but for rounding, such as that of a bias before a normalization, have no digits to compare.
+Gradients that are 0 except for rounding, such as that of a bias before a normalization, have no significant digits.
 """
 MAX_FLOPS = 1e11
 """Operations of a step of the reference backend beyond which fewer samples are compared."""

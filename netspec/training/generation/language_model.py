@@ -326,9 +326,9 @@ class StepNet:
             if states is not None:
                 names = states.names
                 shapes = {**states.replaced, **states.appended}
-                inputs |= {_before(link.name, name): InputSpec(shape=shapes[name]) for name in names}
+                inputs |= {_state_input(link.name, name): InputSpec(shape=shapes[name]) for name in names}
                 outputs += [f"{link.name}.{name}" for name in names]
-                sources = [link.sources[0], *(_before(link.name, name) for name in names), POSITION]
+                sources = [link.sources[0], *(_state_input(link.name, name) for name in names), POSITION]
                 layer = _StepLayer.model_construct(
                     **_common_fields(layer), layer=layer, steps=self._steps, states=names
                 )
@@ -340,7 +340,7 @@ class StepNet:
     def replaced_states(self) -> dict[str, str]:
         """Names of the outputs with the states after a step, by the inputs with the states before it."""
         return {
-            _before(layer, name): f"{layer}.{name}"
+            _state_input(layer, name): f"{layer}.{name}"
             for layer, states in self._states.items()
             for name in states.replaced
         }
@@ -354,7 +354,7 @@ class StepNet:
         """Forget all tokens."""
         self._tokens = []
         self._values = {
-            _before(layer, name): np.zeros((1, *shape), np.float32)
+            _state_input(layer, name): np.zeros((1, *shape), np.float32)
             for layer, states in self._states.items()
             for name, shape in {**states.replaced, **states.appended}.items()
         }
@@ -378,9 +378,9 @@ class StepNet:
         results = self._program({name: array for name, array in values.items() if name in self._inputs})
         for layer, states in self._states.items():
             for name in states.replaced:
-                self._values[_before(layer, name)] = results[f"{layer}.{name}"]
+                self._values[_state_input(layer, name)] = results[f"{layer}.{name}"]
             for name in states.appended:
-                self._values[_before(layer, name)][:, position] = results[f"{layer}.{name}"][:, 0]
+                self._values[_state_input(layer, name)][:, position] = results[f"{layer}.{name}"][:, 0]
         self._tokens.append(token)
         logits: Array = results[self.output].reshape(-1)
         return logits
@@ -395,7 +395,7 @@ class StepNet:
         self._values = {name: array.copy() for name, array in state[1].items()}
 
 
-def _before(layer: str, state: str) -> str:
+def _state_input(layer: str, state: str) -> str:
     """Return the name of the input that has a state before the step."""
     return f"{layer}.{state}.before"
 

@@ -28,9 +28,9 @@ from netspec.schema.specs.net import InputSpec
 
 Row: TypeAlias = Mapping[str, Any] | Sequence[Any]
 TEXT = "text"
-"""Key of a text that is given as a row, for any name of the column of texts."""
+"""Key of the text in a row, whatever the name of the column of texts."""
 TEXT_FILE = "text"
-"""Begin of the name of a file with a text, before the index of the text."""
+"""Start of the name of a file with a text, before the index of the text."""
 
 
 def sample_kind(split: Source) -> str:
@@ -124,7 +124,7 @@ def raw_files(samples: Any, split: Source) -> Iterator[tuple[list[Path], Source]
             yield write_rows(items, split, folder, origin)
         elif all(isinstance(item, Mapping) and isinstance(item.get(TEXT), str) for item in items) and kind == "text":
             yield write_texts([item[TEXT] for item in items], split, folder)
-        elif kind == "text" and (wrong := _no_text(items)) is not None:
+        elif kind == "text" and (wrong := _first_without_text(items)) is not None:
             raise InputError(
                 f"sample {wrong + 1} has no text", expected=_expected(kind), got=_shown(items[wrong]),
             )  # fmt: skip
@@ -167,7 +167,7 @@ def _frame_rows(frame: Any) -> list[Mapping[str, Any]]:
     return list(frame.astype(object).where(frame.notna(), None).to_dict("records"))
 
 
-def _no_text(items: Sequence[Any]) -> int | None:
+def _first_without_text(items: Sequence[Any]) -> int | None:
     """Return the index of the first of several mappings that has no text; None if some are not mappings."""
     if not all(isinstance(item, Mapping) for item in items):
         return None
@@ -260,7 +260,7 @@ def write_rows(
         ]
         names = list(dict.fromkeys(name for row in mappings for name in row))
         if header is False:  # the columns have numbers
-            names = [str(number + 1) for number in range(_most(names))]
+            names = [str(number + 1) for number in range(_largest_number(names))]
         absent = {name: [index for index, row in enumerate(mappings) if name not in row] for name in names}
         unread = split.unread_columns(names)
         keys = RowKeys(absent, unread)
@@ -309,7 +309,7 @@ def _check_values(rows: Sequence[Row], names: Sequence[str]) -> None:
         raise InputError(problems[:MAX_PROBLEMS])
 
 
-def _most(names: Sequence[str]) -> int:
+def _largest_number(names: Sequence[str]) -> int:
     """Return the largest column number among the keys of a row."""
     wrong = [name for name in names if not (name.isascii() and name.isdigit() and 0 < int(name[:9]) <= 100_000)]
     if wrong:

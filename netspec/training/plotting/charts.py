@@ -88,10 +88,10 @@ class Chart:
         if not points:
             return None
         xs, ys = zip(*points, strict=True)
-        return (min(xs), max(xs)), _apart(min(ys), max(ys))
+        return (min(xs), max(xs)), _separated(min(ys), max(ys))
 
 
-def _apart(low: float, high: float) -> tuple[float, float]:
+def _separated(low: float, high: float) -> tuple[float, float]:
     """Return bounds that differ: equal ones are moved apart."""
     if high > low:
         return low, high
