@@ -85,9 +85,9 @@ BEHIND = [*chain("o = Transpose w", **UP), *chain("of = Reshape o flat", "om = M
 
 
 def attention(*between: str, bias: bool = True, guard: bool = False) -> onnx.ModelProto:
-    """A model with heads q and v, and kᵀ; `between` makes `p`, what softmax is of, and may use all of them.
+    """A model with heads q and v, and kᵀ; `between` computes `p`, the operand of softmax, and may use all of them.
 
-    With `guard` softmax is 0 where it is no number.
+    With `guard`, NaN in the result of softmax becomes 0.
     """
     steps = ["i = IsNaN a", "g = Where i zero a", "w = MatMul g vh"] if guard else ["w = MatMul a vh"]
     nodes = [
