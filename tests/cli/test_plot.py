@@ -108,7 +108,7 @@ def test_the_figures_of_a_run(netspec, trained):
         (("train.yaml",), "a training file has no losses to draw"),
         (("net.yaml", "--schedule"), "this is a net: it has no learning rate"),
         ((".",), "a training file has no losses to draw"),
-        (("..",), "is not a run directory"),
+        (("empty",), "is not a run directory"),
         (("train.yaml", "--schedule", "--output", "rate.pdf"), "--output: the file is written as SVG or PNG"),
         (("train.yaml", "nosuch", "--schedule"), "several arguments must all be run directories"),
         (("train.yaml", "--schedule", "--x", "hours"), "--x: there is no such axis"),
@@ -116,6 +116,7 @@ def test_the_figures_of_a_run(netspec, trained):
     ],
 )
 def test_charts_that_cannot_be_drawn_are_reported(netspec, work, words, message):
+    (work / "empty").mkdir()
     result = netspec("plot", *words)
     assert result.status == 2
     assert message in result.err
