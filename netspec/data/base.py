@@ -290,7 +290,7 @@ class Source(SplitFields):
         return None
 
     def survey(self) -> Survey:
-        """Look at the headers and first samples, in less than a second. Raises `InputError` for what is wrong there.
+        """Look at the headers and first samples, in less than a second. Raises `InputError` for problems in them.
 
         By default nothing is read: the result is what the spec alone determines.
         """
@@ -395,7 +395,7 @@ class Transform(Spec):
     """Whether the transform changes samples at random, to augment training data."""
 
     def for_evaluation(self, fields: Mapping[str, FieldType]) -> Transform | None:
-        """Return what replaces the transform for samples that are held out from the training split.
+        """Return the transform for samples that are held out from the training split, in place of this one.
 
         It is the transform itself, None for a `random` one, or another transform that gives samples of the same type.
         `fields` are the types before it.

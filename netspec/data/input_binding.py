@@ -226,7 +226,7 @@ def _tally(values: Sequence[float]) -> str:
 
 
 def _joined(samples: Sequence[str]) -> str:
-    """Join the names of samples; those of one file, which differ in a number at the end, by their numbers."""
+    """Join the names of samples; names of one file, which differ in the number at their end, are joined into one."""
     parts = [re.fullmatch(r"(.*?)(\d+)", sample) for sample in samples]
     starts = {part[1] for part in parts if part is not None}
     if None in parts or len(starts) != 1:

@@ -261,7 +261,7 @@ class Loader:
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The sizes of batches: that of most, then that of the last one if it is smaller.
+        """The sizes of batches: of most batches, then of the last one if it is smaller.
 
         If damaged samples are left out, the last one may be smaller still. With several workers these are the sizes of
         this worker's share.

@@ -299,7 +299,7 @@ class TransformPipeline:
             return self._dataset.read_raw(indices, pillow_fields)
 
     def transform_samples(self, batch: Mapping[str, Raw], indices: Array, epoch: int) -> Mapping[str, Samples]:
-        """Apply the transforms that treat each sample separately: all but those of `transform_batch`."""
+        """Apply the transforms that treat each sample separately: those before the ones of `transform_batch`."""
         fields: dict[str, Any] = dict(batch)  # Pillow images only for transforms that accept them
         for step in self._steps:
             keys = SampleKeys(self._seed, epoch, indices, step.stage)

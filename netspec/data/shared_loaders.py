@@ -19,7 +19,7 @@ class SharedLoaders:
         self._open: list[tuple[SplitFields, dict[str, Any], Loader, _SharedBatches]] = []
 
     def open(self, split: SplitFields, **arguments: Any) -> Loader:
-        """Return a loader with a position of its own, as `open_loader` does with these arguments."""
+        """Return a loader with a separate position, as `open_loader` does with these arguments."""
         for opened, others, loader, batches in self._open:
             if opened == split and _are_equal(others, arguments):
                 return _SharedLoader(loader, batches)
@@ -63,7 +63,7 @@ class _SharedBatches:
 
 
 class _SharedLoader(Loader):
-    """A loader of the data of another one, with a position of its own."""
+    """A loader that shares the data of another one, but has its own position."""
 
     def __init__(self, loader: Loader, batches: _SharedBatches) -> None:
         vars(self).update(vars(loader))  # a shallow copy: everything but the position is shared

@@ -122,7 +122,7 @@ class ScanResult:
 
 
 def _labelled(dataset: Dataset) -> dict[str, Literal["samples", "pixels", "boxes"]]:
-    """Return what the class indices in fields of annotations belong to."""
+    """Return, for annotation fields with class indices, whether these are of pixels or boxes."""
     labelled: dict[str, Literal["samples", "pixels", "boxes"]] = {}
     for name, annotation in dataset.annotations.items():
         if isinstance(annotation, MaskAnnotation):

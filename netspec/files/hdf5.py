@@ -274,7 +274,7 @@ _trusted_library = cache(_Library)
 
 
 def _running() -> _Process:
-    """The child process, which is started if there is none; a fork of this process has its own."""
+    """The child process, which is started if there is none. A forked process starts its own."""
     global _process  # noqa: PLW0603  # one for all files of a process
     if _process is None or _process.owner != os.getpid():
         _process = _Process()

@@ -38,7 +38,7 @@ class Param:
     """Name of the parameters with the same solver and the same scheduled rate, which can share slots."""
 
     def decay(self, usual: float) -> float:
-        """Return the weight decay of the parameter, where `usual` is that of its solver."""
+        """Return the weight decay of the parameter; `usual` is the solver's."""
         return (usual if self.weight_decay is None else self.weight_decay) * self.weight_decay_multiplier
 
     @property

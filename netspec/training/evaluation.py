@@ -163,7 +163,7 @@ def _baseline_notes(
     names: Mapping[str, Sequence[str]],
 ) -> Iterator[str]:  # fmt: skip
     """Yield a sentence for each metric that a constant prediction, or a repetition of the last value, would reach."""
-    compared = {} if evaluation.non_finite else evaluation.metrics  # others have a warning already
+    compared = {} if evaluation.non_finite else evaluation.metrics  # non-finite results have a warning already
     for name, value in compared.items():
         mean, counts = compiler.metrics[name].mean_baseline, baselines.get(f"{TARGET_COUNTS}/{name}")
         if (repetition := baselines.get(f"{REPETITION}/{name}")) is not None:
@@ -175,7 +175,7 @@ def _baseline_notes(
         # The counts differ from the metric's own if elements have weights or are masked.
         elif counts is not None and 0 < counts.sum() == totals[f"{name}/1"] and value <= counts.max() / counts.sum():
             largest, classes = int(counts.argmax()), names.get(name, ())
-            # Of a target with one element per class, the counts are those of 0 and 1.
+            # For a target with one element per class, these are the counts of 0 and 1.
             is_class = largest < len(classes) and (len(counts) > 2 or len(classes) == 2)
             answer = f"`{classes[largest]}`" if is_class else f"class {largest}"
             share = f"{counts.max() / counts.sum():.4f}"
@@ -263,7 +263,7 @@ def _repetition_totals(
 
 
 def _collected(metrics: Mapping[str, MetricSpec], results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results of a batch; those of a metric that `collects` are replaced by what its `collect` returns."""
+    """Return the results of a batch, with those of each metric that `collects` replaced by its `collect`."""
     changed = dict(results)
     for name, metric in metrics.items():
         if metric.collects:
@@ -384,7 +384,7 @@ def split_of(spec: TrainSpec, name: str) -> SplitFields:
 def swapped_weights(compiler: Compiler, arrays: Mapping[str, Any] | None, session: Session) -> Iterator[None]:
     """Evaluate with other weights inside the block, on all workers. Only the root has `arrays`. Collective."""
     current = {name: np.array(array) for name, array in sorted(compiler.weights().items())}
-    session.barrier()  # workers with shared memory must not copy what another has replaced
+    session.barrier()  # workers may share memory: no worker replaces weights before all have copied them
     _replace(compiler, session.broadcast_arrays({name: (arrays or current)[name] for name in current}))
     try:
         yield

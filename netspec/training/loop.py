@@ -62,7 +62,7 @@ class TrainingLoop:
         callbacks: Sequence[Callback] = (),
         began: float | None = None,
     ) -> None:
-        """`listeners` are called before all others; `callbacks` are the user's. `began` is that of `Clock`."""
+        """`listeners` are called before all others; `callbacks` are the user's. `began` is passed to `Clock`."""
         assert isinstance(spec.solver, SolverSpec)
         self.spec, self.compiler, self.loader = spec, compiler, loader
         self.evaluation_loaders = evaluation_loaders

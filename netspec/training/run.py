@@ -133,7 +133,7 @@ class Interrupted(KeyboardInterrupt):
         self, run_dir: Path, step: int | None, *, at_once: bool = False, options: Sequence[str] = (),
         reason: str | None = None,
     ) -> None:  # fmt: skip
-        """`step` is that of the newest checkpoint, None if there is none. `options` resume with as many workers.
+        """`step` is the step of the newest checkpoint, None if there is none. `options` resume with as many workers.
 
         `reason` is the name of the signal, or what a callback passed to `TrainingLoop.request_stop`.
         """
@@ -360,7 +360,7 @@ def _open_folder(stack: ExitStack, spec: TrainSpec, session: Session, run_dir: P
 def _restore(training: PreparedTraining, resume: bool | str | Path, weights: str | Path | None) -> StartingPoint:
     """Read the states from the run's newest checkpoint, or from the checkpoint file `resume`, on the root.
 
-    A run without a checkpoint starts from `weights`, as it did before: a stage has those of the stage before it.
+    A run without a checkpoint starts from `weights`, such as those of the previous stage.
     """
     spec, session, compiler, loader = training.spec, training.session, training.compiler, training.loader
     session.layout(compiler)  # collective
@@ -388,7 +388,7 @@ def _initialize(training: PreparedTraining, weights: str | Path | None) -> Start
 def set_first_values(
     spec: TrainSpec, compiler: Compiler, loader: Loader, start: StartingPoint, weights: str | Path | None
 ) -> None:
-    """Take initial weights from files, and adapt states to the training data; add what happened to `start`."""
+    """Take initial weights from files, and adapt states to the training data; record the results in `start`."""
     start.transfer = init_from(spec, compiler)
     loaded: list[str] = []
     if weights is not None:
@@ -491,7 +491,7 @@ def _empty_classes(loaders: Mapping[str, Loader]) -> Iterator[str]:
 
 
 def _not_logged(loop: TrainingLoop) -> Iterator[str]:
-    """Yield what the spec asks to log and this training can't, with the reason."""
+    """Yield each value that the spec asks to log and this training can't, with the reason."""
     compiler, fields = loop.compiler, loop.spec.train
     strategy = f"with `strategy: {getattr(loop.spec.parallel, 'strategy', loop.session.description)}`"
     if fields.log_gradient_norm and not compiler.logs_gradient_norm:

@@ -86,7 +86,7 @@ class RunDir:
         write_text_atomically(self.spec, text)
 
     def recreate(self) -> Path | None:
-        """Create the folders and the resolved spec again if somebody removed them; return the one that was removed.
+        """Create the folders and the resolved spec again if they were removed; return the removed folder, if any.
 
         Raises `RunError` if they can't be created.
         """
@@ -100,7 +100,7 @@ class RunDir:
 
     @property
     def resumable_spec(self) -> Path:
-        """The resolved spec that resumes the run: of a stage, that of all stages."""
+        """The resolved spec that resumes the run; for a stage, the spec of all stages."""
         of_all = self.folder.parent / RESOLVED_SPEC
         is_stage = self.folder.name.startswith(STAGE) and self.folder.name.removeprefix(STAGE).isdigit()
         return of_all if is_stage and of_all.is_file() else self.spec

@@ -182,7 +182,7 @@ class Session:
         return Stepper(spec, compiler, loader, calls=CallRecord(compiler))
 
     def scheduled(self, rates: Mapping[str, float]) -> Mapping[str, float]:
-        """Return the scheduled values of this worker's update, for those of the training. Not collective."""
+        """Return the scheduled values of this worker's update, given the values of the training. Not collective."""
         return rates
 
     def sends_states(self, step: int) -> bool:

@@ -73,7 +73,7 @@ def listed_files(
 
 
 def list_lines(path: Path, kind: FileKind, hold_out: HoldOut | None = None, most: int | None = None) -> Iterator[Line]:
-    """Yield the lines of a list, at most the first `most`; `kind` is that of its files.
+    """Yield the lines of a list, at most the first `most`; `kind` is the kind of its files.
 
     Raises `InputError` if it is damaged, or has no column by which `hold_out` can divide the files.
     """

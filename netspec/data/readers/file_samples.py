@@ -1,4 +1,4 @@
-"""Files as samples, those of class folders or those of a list: their labels, and reading them one by one."""
+"""Files in class folders or in a list as samples: finding them, and reading them one by one."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _check_zip(path: Path) -> None:
 
 
 def npz_fields(path: Path, names: Sequence[str] | None) -> dict[str, FieldType]:
-    """Return the fields of a file from the headers of its arrays, or of those named; the others are not read.
+    """Return the fields of a file, from the headers of all its arrays or of the named ones.
 
     Raises `InputError` if the file is not a zip, or has no array of a name.
     """

@@ -70,7 +70,7 @@ class DetectionFolder(ImageFileSource):
     )
 
     def class_folder(self) -> Path | None:
-        """Return None: classes are those of boxes."""
+        """Return None: boxes have classes, samples have none."""
         return None
 
     def known_classes(self) -> Mapping[str, int]:
@@ -89,7 +89,7 @@ class DetectionFolder(ImageFileSource):
         }
 
     def survey(self) -> Survey:
-        """Look for the annotations, and read those of the first images; of COCO only small files."""
+        """Look for the annotations, and read those of the first images. COCO's file is only read if it is small."""
         from netspec.data.surveys import QUICK, total_size
 
         with located_at(self, self._annotations_field):

@@ -52,7 +52,7 @@ class FileSource(Source):
     def classes_of_folders(self) -> Mapping[str, Sequence[str]] | None:
         """Return the declared class names, or those of the class folders, if they exist; None if a list names them.
 
-        For sources that learn nothing but the names of classes. Raises `InputError` if the folder has no classes.
+        For sources that learn only class names. Raises `InputError` if the folder has no classes.
         """
         from netspec.data.readers.file_samples import class_folders
 
@@ -77,7 +77,7 @@ class FileSource(Source):
         return None
 
     def survey_of(self, listing: Listing) -> Survey:
-        """Return the fields of the samples as far as a few files show them, and what was read of these files."""
+        """Return the fields of the samples, as far as a few files show them, and findings about these files."""
         return Survey(self.known_fields() or {})
 
     def survey(self) -> Survey:

@@ -102,7 +102,7 @@ class SegmentationFolder(ImageFileSource):
         return self
 
     def class_folder(self) -> Path | None:
-        """Return None: classes are those of pixels."""
+        """Return None: pixels have classes, samples have none."""
         return None
 
     def known_classes(self) -> Mapping[str, int]:

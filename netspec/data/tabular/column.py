@@ -81,7 +81,7 @@ class Column:
 
     @property
     def unknown_values(self) -> Mapping[str, int]:
-        """Number of rows with each value that the training data does not have, if such values are allowed."""
+        """Number of rows with each value that does not occur in the training data, if such values are allowed."""
         return {}
 
     @property

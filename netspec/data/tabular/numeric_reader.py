@@ -138,7 +138,7 @@ class NumericColumn(Column):
         return None if self.setting.is_label else "`missing: 0` (any number) or `missing: median` to replace it"
 
     def _expected_number(self, expected: str) -> str:
-        """Return what is expected; in rows with keys, numbers need no unit."""
+        """Return what a message expects: a number with its unit, which rows with keys may omit."""
         unit = "" if self._spec.unit is None else f" with the unit `{self._spec.unit}`"
         return f"{expected}, or text{unit}" if unit and self.setting.origin.has_keys else f"{expected}{unit}"
 
@@ -185,7 +185,7 @@ class NumericColumn(Column):
             )  # fmt: skip
 
     def _hint(self, cells: Cells, text: str) -> str | None:
-        """Return a hint at what a text that is not a number may be: a row, a missing value, a different notation."""
+        """Return a hint for a text that is not a number: maybe a row, a missing value, or a different notation."""
         if self.setting.alone and (several := self.setting.alone(text)):
             return several
         if text.lower() in MISSING_MARKERS:

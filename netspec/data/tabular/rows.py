@@ -50,7 +50,7 @@ def check_rows(source: TableSource, file: TableHead) -> None:
 
 
 def with_time_format(hold_out: HoldOut, source: TableSource) -> HoldOut:
-    """Return `hold_out` with the declared format of the time column, unless it has a format of its own."""
+    """Return `hold_out` with the declared format of the time column, unless `hold_out` itself has a format."""
     declared = source.columns.get(hold_out.time or "") if isinstance(source.columns, Mapping) else None
     if hold_out.time_format is not None or not isinstance(declared, Date):
         return hold_out

@@ -99,7 +99,7 @@ class SampleRows:
     """Returns the rows in the file (N, R) of samples (N,): R is 1, or the number of rows of a window."""
 
     def cells(self, samples: Array) -> list[dict[str, str]]:
-        """Return the cells of each sample as they are in the file, by column; of a window, those of its last row."""
+        """Return the cells of each sample as in the file, by column; for a window, the cells of its last row."""
         cells: list[dict[str, str]] = [{} for _ in samples]
         for positions, block, rows in self._blocks(self.rows_of(samples)[:, -1]):
             for position, row in zip(positions.tolist(), rows.tolist(), strict=True):

@@ -295,7 +295,7 @@ class TableSource(Source):
         return inputs[0][0] if len(inputs) == 1 and inputs[0][1].holds_text and self.windows is None else None
 
     def survey(self) -> Survey:
-        """Read the header and the first rows, and what they show of the columns."""
+        """Read the header and the first rows, and return their fields and columns."""
         import numpy as np
 
         from netspec.data.tabular.dataset import open_table

@@ -71,7 +71,7 @@ def find_lines(files: Sequence[Path]) -> LineIndex:
 
 
 class TextLines(Dataset):
-    """Lines of files: `text` (None,) of int32, and `label`, that of the file, if it has one."""
+    """Lines of files: `text` (None,) of int32, and `label`, the label of the file, if it has one."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Windows of running text: the input of a language model, and the same shifted by one token."""
+"""Windows of running text: the input of a language model, and its target, which is shifted by one token."""
 
 from __future__ import annotations
 

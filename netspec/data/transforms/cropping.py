@@ -62,7 +62,7 @@ class _Crop(ImageTransform):
         return ImageShape(shape.channels, self.height, self.width)
 
     def within(self, shape: ImageShape, around: int = 0) -> Iterator[Problem]:
-        """Yield a problem for each side of the crop that exceeds that of the images, padded by `around` pixels."""
+        """Yield a problem for each side of the crop that is longer than in images padded by `around` pixels."""
         for name, size in (("height", shape.height), ("width", shape.width)):
             if size is not None and getattr(self, name) > size + 2 * around:
                 yield self.problem(

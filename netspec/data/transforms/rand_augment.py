@@ -58,7 +58,7 @@ class _RandomChoice(ColourTransform):
 
     @property
     def most(self) -> int:
-        """Maximum number of random numbers that one of them uses."""
+        """Largest number of random numbers that a transform uses."""
         return max(choice.draws for choice in self._choices)
 
     def chosen(self, image: Array, draw: Draw, start: int, choices: Sequence[ImageTransform | None]) -> Array:

@@ -69,7 +69,7 @@ class Arguments:
     def scope(self, variables: Scope, path: str, defaults: str, calls: tuple[Call, ...]) -> Scope:
         """Return the values of the net's variables and of all parameters; problems go to the evaluator.
 
-        A default may use the parameters before it. `path` is the path of the call, `defaults` that of the parameters.
+        A default may use the parameters before it. `path` is the path of the call, `defaults` of the parameters.
         """
         self.evaluator.problems += [*self._unknown(path), *self._missing(path)]
         params, scope = self.definition.params, dict(variables)

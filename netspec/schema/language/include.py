@@ -122,7 +122,7 @@ class Includes:
         if isinstance(layers, Seq):
             holder["layers"] = self._spliced(layers, document)
         for block in blocks.values() if holder is document.tree and isinstance(blocks, Map) else ():
-            if isinstance(block, Map) and block.origin.file == document.tree.origin.file:  # others are done
+            if isinstance(block, Map) and block.origin.file == document.tree.origin.file:  # skip included blocks
                 self._lists(block, document)
 
     def _spliced(self, layers: Seq, document: _Document) -> Seq:

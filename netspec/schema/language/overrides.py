@@ -35,7 +35,7 @@ class Override:
 
     @property
     def key_location(self) -> Location:
-        """The location of the path; for an override from a file, as of a search, that of the value."""
+        """The location of the path; for an override from a file, as in a search, the location of the value."""
         if self.location.file not in (COMMAND_LINE, PYTHON):
             return self.location
         return Location(self.location.file, self.location.line, 1, self.location.text)

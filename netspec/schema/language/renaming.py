@@ -19,7 +19,7 @@ class Renaming:
     evaluator: Evaluator
 
     def net(self, tree: Map, names: Namespace, path: str) -> None:
-        """Rename in the parts of a net that refer to layers. `path` is that of its document, with a trailing dot."""
+        """Rename layers in the parts of a net that refer to them. `path` is its document's, with a trailing dot."""
         self.rename(tree, "outputs", names, f"{path}outputs")
         for key in ("losses", "metrics"):
             entries = tree.get(key)

@@ -31,7 +31,7 @@ _PROTOTXT = re.compile(r"^(layers?|train_param|test_param|net_param)\s*:?\s*\{\s
 
 
 def refuse_by_name(path: str) -> None:
-    """Raise `InputError` for a file whose suffix is not that of a spec."""
+    """Raise `InputError` for a file whose suffix a spec cannot have."""
     description = _OTHERS.get(PurePath(path).suffix.lower())
     if description is not None:
         raise _other(path, *description)

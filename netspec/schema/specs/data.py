@@ -232,6 +232,6 @@ class DataSpec(Spec):
 
     @property
     def deployed(self) -> SplitFields:
-        """The split whose samples are prepared as new samples are: without augmentation, if there is such a split."""
+        """The split that defines the transforms of new samples: one without augmentation, if there is any."""
         splits = self.splits()
         return splits.get("test") or splits.get("validation") or self.train

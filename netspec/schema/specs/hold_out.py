@@ -75,7 +75,7 @@ class HoldOut(Spec):
         return {option: name for option in CRITERIA if (name := getattr(self, option)) is not None}
 
     def unknown_columns(self, names: Iterable[str]) -> list[Problem]:
-        """Return a problem for each field or column to divide by that is not among `names`, those of the source."""
+        """Return a problem for each field or column to divide by that is not in `names`, the fields of the source."""
         known = list(dict.fromkeys(names))
         return [
             Problem(
@@ -89,7 +89,7 @@ class HoldOut(Spec):
         ]  # fmt: skip
 
     def check_columns(self, names: Iterable[str]) -> None:
-        """Raise `InputError` if a field or column to divide by is not among `names`, those of the source."""
+        """Raise `InputError` if a field or column to divide by is not in `names`, the fields of the source."""
         if problems := self.unknown_columns(names):
             raise InputError(problems)
 

@@ -1,4 +1,4 @@
-"""`Monitor`: the value of an evaluation that decides what is best, shared by all that watch evaluations."""
+"""`Monitor`: the value by which evaluations are compared, for best weights, early stopping and schedules."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def without_evaluations(training: Any, subject: str, spec: Spec) -> Iterator[Pro
 def monitor_modes(net: NetSpec, sets: Iterable[str] = ()) -> dict[str, Mode | None]:
     """Return the loss and the metrics of a net, each with whether lower or higher is better, if that is known.
 
-    Those of further sets have their names: `night/loss`.
+    Values of further sets are prefixed with the set: `night/loss`.
     """
     modes: dict[str, Mode | None] = {LOSS: "min"}
     modes |= {metric.name: metric.fields.monitor_mode for metric in resolve_names(net).metrics}
@@ -95,7 +95,7 @@ def monitor_modes(net: NetSpec, sets: Iterable[str] = ()) -> dict[str, Mode | No
 
 
 def set_modes(parts: Iterable[Spec], net: NetSpec, sets: Iterable[str]) -> None:
-    """Set the modes that are not given to those of the net's metrics. Unknown metrics are reported by `conflicts`."""
+    """Set missing modes to the directions of the net's metrics. `conflicts` reports unknown metrics."""
     unset = [part for part in parts if isinstance(part, Monitor) and part.mode is None]
     modes = monitor_modes(net, sets) if unset else {}
     for monitor in unset:

@@ -60,7 +60,7 @@ class NetNames:
     """Index of the first layer of each name."""
 
     def check(self) -> None:
-        """Fill in defaults, and add what is invalid to `problems`."""
+        """Fill in defaults, and add problems to `problems`."""
         default_names(self.layers, set(self.inputs))
         for index, layer in enumerate(self.layers):
             self._layer_name(index, layer)

@@ -68,7 +68,7 @@ def files_named_in(spec: Spec) -> list[str]:
 
 
 def paths_in_fields(spec: Spec) -> list[list[str | int]]:
-    """The keys and indices that lead to each file name in the fields of `spec`, without those of nested specs."""
+    """Return the keys and indices that lead to each file name in the fields of `spec`, without nested specs."""
     return list(_key_paths([], {name: getattr(spec, name) for name in type(spec).model_fields}))
 
 

@@ -161,7 +161,7 @@ class LoopSpec(Monitor):
         return LossScale() if self.loss_scale is None and self.precision == "float16" else self.loss_scale
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """Yield what can't be monitored in a training."""
+        """Yield a problem for each value that can't be monitored in a training."""
         yield from self.unknown_values(training)
         if self.early_stopping is not None:
             yield from without_evaluations(training, "`early_stopping`", self.early_stopping)
@@ -298,7 +298,7 @@ class TrainSpec(Spec):
         yield from self._stage_problems()
 
     def _stage_problems(self) -> Iterator[Problem]:
-        """Yield what excludes stages, and the conflicts of the training of each."""
+        """Yield settings that exclude stages, and the conflicts in the training of each stage."""
         if self.stages and self.init_from is not None and self.init_from.freeze:
             yield Problem(
                 "`init_from.freeze` would hold for all stages", self.init_from.where("freeze"), "init_from.freeze",

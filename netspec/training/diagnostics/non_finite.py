@@ -117,7 +117,7 @@ class NonFiniteDiagnosis:
         return NonFiniteReport(origin.description, origin.location, got, notes, hint)
 
     def _on_one_worker(self, failed: FailedCall | None) -> SingleCall | None:
-        """Return a failed call as one of a training on one worker, if that is possible.
+        """Convert a failed call to a call of a training on a single worker, if possible.
 
         Collective if the workers share the step.
         """
@@ -129,7 +129,7 @@ class NonFiniteDiagnosis:
     def _bad_operation(self, single: SingleCall, error: NonFiniteLoss) -> BadOperation | None:
         """Return the first operation of a call that is not finite with the reference kernels, if it is the cause."""
         bad = bad_operation(single.failed, single.compiler, forward=error.state is None)
-        # With its own gradients, one of several workers makes another update, so operations there are no cause.
+        # One worker's gradients alone give a different update, whose operations are not the cause.
         return None if bad is not None and bad.scope.phase == "update" and self._session.joint_steps else bad
 
     def _origin(

@@ -189,7 +189,7 @@ def _compare_with_reference(
 
 
 def _relative_differences(computed: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, float]:
-    """Return the norms of all differences, relative to the norms of what is expected; small gradients: `NEGLIGIBLE`."""
+    """Return the norms of all differences, relative to the expected norms; for small gradients see `NEGLIGIBLE`."""
     norms = {name: float(np.linalg.norm(np.asarray(array, np.float64))) for name, array in expected.items()}
     prefix = gradient_sum_label("")
     least = NEGLIGIBLE * max((norm for name, norm in norms.items() if name.startswith(prefix)), default=0.0)

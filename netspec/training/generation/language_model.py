@@ -196,7 +196,7 @@ def _window_of(model: Model) -> tuple[str, int, str]:
 
 
 def logits_output(model: Model, steps: int, problem: str = "the net is not a language model") -> str:
-    """Return the name of a net's one output, logits (N, steps, V). Raises `InputError`, with `problem`, for others."""
+    """Return the name of a net's only output, logits (N, steps, V). Raises `InputError`, with `problem`, for others."""
     outputs = {name: value.shape for name, value in model.compiler.net_graph(ProgramKind.PREDICT, 1).outputs.items()}
     name, shape = next(iter(outputs.items()))
     if len(outputs) != 1 or len(shape) != 3 or shape[1] != steps:

@@ -14,7 +14,7 @@ Window = tuple[float, float, float, float]
 
 
 def moving_transforms(transforms: Sequence[Transform]) -> list[ImageTransform] | None:
-    """Return the transforms that move positions in images; None if one of them moves them in an unknown way."""
+    """Return the transforms that move positions in images; None if a transform moves them in an unknown way."""
     invertible = all(transform.positions is not None and not transform.random for transform in transforms)
     if not invertible:
         return None

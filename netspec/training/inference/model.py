@@ -326,7 +326,7 @@ def load_weights(compiler: Compiler, path: str | Path, *, partial: bool = False)
         if partial:
             raise
         problems = list(error.problems)
-        last = min(len(problems), MAX_SHOWN) - 1  # the last one that is printed
+        last = min(len(problems), MAX_SHOWN) - 1  # the last printed problem
         hints = filter(None, [problems[last].hint, changed_net_hint(compiler.spec, weights.net, str(path))])
         problems[last] = replace(problems[last], hint="; ".join(hints))
         raise InputError(problems) from None

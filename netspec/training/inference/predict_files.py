@@ -266,7 +266,7 @@ class FilePreparation:
         return problem if hint.data is None else replace(problem, hint=hint.data)
 
     def _refuse_unread_files(self, loader: Loader, paths: Sequence[Path]) -> None:
-        """Raise `InputError` if the net reads nothing of the files, only what transforms add to each sample."""
+        """Raise `InputError` if the net reads no field of the files, only fields that transforms add."""
         added = loader.added_inputs
         if len(added) < len(self._inputs):
             return
@@ -380,14 +380,14 @@ def input_arrays(model: Model, spec: TrainSpec, path: Path) -> dict[str, NDArray
 
 
 def inference_split(spec: TrainSpec) -> Source:
-    """Return the split whose format and transforms other samples have: that of the test data, if there is any."""
+    """Return the split that defines format and transforms of new samples: the test data, if there is any."""
     split = spec.data.deployed
     assert isinstance(split, Source)
     return split
 
 
 def input_suffix(spec: TrainSpec) -> str:
-    """Return the suffix of a file of the kind that a training reads; that of an image if it reads arrays."""
+    """Return the suffix of files that a training reads, or `.png` if it reads arrays."""
     return inference_split(spec).file_suffix() or ".png"
 
 

@@ -200,7 +200,7 @@ def _write_images(images: Sequence[Any], folder: Path) -> Iterator[Path]:
 
 
 def write_texts(texts: Sequence[str], split: Source, folder: Path) -> tuple[list[Path], Source]:
-    """Write each text to a file of its own, or all of them to a table if that is what the training reads."""
+    """Write each text to a separate file, or all texts to a table if the training reads tables."""
     if isinstance(split, TableSource):
         return write_rows([{TEXT: text} for text in texts], split, folder)
     paths = [folder / f"{TEXT_FILE}{number:06d}.txt" for number in range(len(texts))]

@@ -16,7 +16,7 @@ ROWS = 12
 
 @dataclass(frozen=True)
 class Curve:
-    """Points in the order of x; what is not finite is left out."""
+    """Points in the order of x; points that are not finite are left out."""
 
     name: str
     xs: Sequence[float]

@@ -73,9 +73,9 @@ class Findings:
         self, kind: str, expected: str, example: str, *, image: int | None = None, hint: str | None = None,
         field: str = "",
     ) -> None:  # fmt: skip
-        """Add a problem of a kind; `example` is its location and what is there.
+        """Add a problem of a kind; `example` is its location and the invalid value.
 
-        `field` is the field of the source that it concerns, if not the one that names the annotations.
+        `field` is the field of the source to blame, by default the one that names the annotations.
         """
         self._by_kind.setdefault((kind, expected, hint, field), []).append(example)
         if image is None:
@@ -99,7 +99,7 @@ class Findings:
         ]
 
     def refuse(self, *, skip: bool) -> None:
-        """Raise `InputError` if there are problems; with `skip`, only if one of them concerns no single image."""
+        """Raise `InputError` if there are problems; with `skip`, only if one of them is not about a single image."""
         if self._by_kind and (self._of_files or not skip):
             raise InputError(self.problems())
 

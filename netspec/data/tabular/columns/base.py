@@ -119,7 +119,7 @@ class ColumnSpec(Spec):
 
 
 def texts_for_missing(of_source: Sequence[str], column: ColumnSpec | None) -> frozenset[str]:
-    """Return the cells that mean a missing value in a column, in lower case, given those of the source."""
+    """Return the cells that mean a missing value in a column, in lower case, including those of its source."""
     return frozenset(map(str.lower, [*of_source, *([] if column is None else column.missing_values)]))
 
 

@@ -80,7 +80,7 @@ def opened_tokenizer(spec: TokenizerSpec, learned: Mapping[str, Any] | None) -> 
 
 
 def require_same_tokenizer(spec: TokenizerSpec, training: TokenizerSpec | None) -> None:
-    """Raise `InputError` unless the tokenizer of another split is that of the training split, if it has one."""
+    """Raise `InputError` if the tokenizer of a split differs from that of the training split."""
     fields = spec.model_dump(exclude_none=True)
     values = training.model_dump(exclude_none=True) if training is not None else {}
     if values == fields:
