@@ -63,7 +63,7 @@ class Builder:
     _streams: int = 0
 
     def input(self, name: str, type_: TensorType, kind: str = "input") -> Value:
-        """The graph input `name`, created on the first call; `kind` is not `input` if it does not hold data."""
+        """The graph input `name`, created on the first call; `kind` differs from `input` if it does not hold data."""
         if name not in self.inputs:
             with in_scope(Scope(name, kind)):
                 self.inputs[name] = Input(name, type_)()
@@ -78,7 +78,7 @@ class Builder:
     ) -> Scope:
         """Start building a layer, loss or metric, which owns the parameters and random streams created next.
 
-        `masks` are those of its inputs; `sample_weight` is the value that the field of that name refers to.
+        `masks` are the masks of its inputs; `sample_weight` is the value that its field `sample_weight` refers to.
         """
         self.masks, self.sample_weight = tuple(masks), sample_weight
         self._layer = layer if isinstance(layer, LayerFields) else None
@@ -98,9 +98,10 @@ class Builder:
     ) -> Iterator[None]:
         """Build a part of the current layer inside the block; its parameters are named `NAME/…`.
 
-        If the part is a layer, errors show its location. `masks` are those of its inputs, by default the outer
-        layer's; the part has `steps` times as many samples. It computes with the result of `parameters` for each of its
-        parameters (except those of its inner layers); states created by `parameters` belong to the outer layer.
+        If the part is a layer, errors show its location. `masks` are the masks of its inputs, by default the outer
+        layer's. The part processes `steps` times as many samples. `parameters` maps each of its parameters, except
+        those of inner layers, to the value that it uses instead; states created by `parameters` belong to the outer
+        layer.
         """
         before, scope = (self._within, self.masks, self._steps, self._transform), current_scope()
         self._transform = None if parameters is None else (parameters, self._within)
@@ -116,15 +117,15 @@ class Builder:
             self._within, self.masks, self._steps, self._transform = before
 
     def _owner(self) -> str:
-        """Name of the layer that owns the states created now."""
+        """Name of the layer that owns the states being created."""
         return (self._layer.share if self._layer else None) or self._name
 
     def _full_name(self, name: str) -> str:
-        """Full name of a state created now."""
+        """Full name of a state of the part being built."""
         return "/".join([self._owner(), *(part for part, _ in self._within), name])
 
     def _owners(self, name: str) -> list[tuple[LayerFields, str]]:
-        """Layers that own a parameter created now, outermost first, and the parameter's name in each."""
+        """Layers that contain the part being built, outermost first, and the parameter's name within each."""
         parts, layers = [part for part, _ in self._within], [self._layer, *(layer for _, layer in self._within)]
         return [(layer, "/".join([*parts[k:], name])) for k, layer in enumerate(layers) if layer is not None]
 
@@ -156,9 +157,10 @@ class Builder:
         return value
 
     def parameter_of(self, layer: Any, name: str, shape: tuple[int, ...], fields: str = "") -> Value:
-        """The parameter `name` as fields of a layer or cell describe it: BIAS_initializer, _regularizer, _constraint.
+        """The parameter `name`, described by fields of a layer or cell such as `bias_initializer`.
 
-        `fields` is the prefix of these fields, by default the last part of `name`.
+        `fields` is the prefix of its fields …_initializer, …_regularizer and …_constraint, by default the last part of
+        `name`.
         """
         prefix = fields or name.rpartition("/")[2]
         return self.parameter(
@@ -215,7 +217,7 @@ class Builder:
         return value
 
     def adapt(self, states: Sequence[Value], results: Sequence[Value], totals: Callable[..., Totals]) -> None:
-        """Compute the values of `states` by one pass over the training data: see `Adapted`.
+        """Let one pass over the training data compute the values of `states`: see `Adapted`.
 
         If layers share the states, the definition of the first one, their owner, is used.
         """
@@ -232,7 +234,7 @@ class Builder:
         return self.masks[index] if index < len(self.masks) else None
 
     def update(self, state: Value, new: Value) -> None:
-        """Give `state` the value `new` in each training step; the solver updates a trained parameter from there."""
+        """Set `state` to `new` in each training step; the solver's update of a trained parameter starts from `new`."""
         assert isinstance(state.op, State)
         self.updates[state.op.label] = new
 
@@ -249,7 +251,7 @@ class Builder:
     def uniform_op(self, shape: tuple[int, ...]) -> tuple[RandomUniform, Value]:
         """The op that draws uniform random numbers in [0, 1) of `shape`, and its operand.
 
-        The numbers change with every step; axis 0 is the batch. The op's result may have axis 0 split in two.
+        The numbers change with every step; axis 0 is the batch. In the op's result, axis 0 may be split in two.
         """
         stream = crc32(f"{self._name}/{self._streams}".encode())
         self._streams += 1
@@ -288,9 +290,9 @@ class Builder:
         also: Collection[int] = (),
         setting: tuple[str, str] | None = None,
     ) -> None:
-        """Declare that the integers `x`, if they are an input, must be in low … high - 1 or one of `also`.
+        """If `x` is an input of integers, require them to be in low … high - 1 or in `also`; the loader checks it.
 
-        `setting` is the layer and field that set the number of classes.
+        `setting` is the (layer, field) that sets the number of classes.
         """
         if isinstance(x.op, Input):
             domain, present = Domain(low, high, why, frozenset(also), setting), self.domains.get(x.op.label)
@@ -350,7 +352,7 @@ class Sample:
         low: int = 0,
         **fields: Any,
     ) -> Sample:
-        """A sample from shapes (batch axis included) and fields."""
+        """Create a sample from input shapes (batch axis included) and fields."""
         dtypes = tuple(dtypes) or ("float32",) * len(shapes)
         return cls(fields, shapes, dtypes, high, tuple(ranges), no_onnx_roundtrip, tuple(masks), weight, low)
 
@@ -405,7 +407,7 @@ class LayerSpec(LayerFields):
         return outputs
 
     def resolved_fields(self, *inputs: Value) -> dict[str, Any]:
-        """Fields whose values follow from the shapes of the inputs, with those values."""
+        """Fields whose values depend on the shapes of the inputs, with the values for these inputs."""
         return {}
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | tuple[Value | None, ...] | None:
@@ -415,7 +417,8 @@ class LayerSpec(LayerFields):
     def step_states(self, steps: int) -> StepStates | None:
         """Return what `build_step` needs for a sequence of `steps` steps.
 
-        None, the default: the layer has no such method. If it treats each step separately, `build` serves for one step.
+        The default, None: the layer does not implement `build_step`. A layer that treats each step separately does not
+        need it: `build` serves for one step too.
         """
         return None
 
@@ -427,7 +430,7 @@ class LayerSpec(LayerFields):
         raise NotImplementedError  # layers with `step_states` implement it
 
     def kernel_matrix(self, kernel: Value) -> Value:
-        """The layer's kernel, or table, as a matrix with one column per element of Keras's last axis."""
+        """A kernel or table as a matrix with one column per element of the axis that is last in Keras."""
         columns = kernel.shape[-1]
         return reshape_to(kernel, (kernel.type.size // columns, columns))
 

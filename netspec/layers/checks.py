@@ -16,9 +16,10 @@ PositiveInt = Annotated[int, Field(gt=0)]
 
 
 def as_items(value: Any, fits: Callable[[Any], bool], expected: str, others: str = "a list of them") -> tuple[Any, ...]:
-    """Convert a value or a list of values to a tuple. Raises unless each `fits`, with the location of the wrong one.
+    """Convert a value or a list of values to a tuple.
 
-    In the error a value is `expected`, or in its place `others`.
+    Raises unless each one `fits`, with the location of the wrong one. In the error, `expected` describes a single
+    value, and `others` the alternative to it.
     """
     items = value if isinstance(value, (list, tuple)) else [value]
     for index, item in enumerate(items):
@@ -31,12 +32,12 @@ def as_items(value: Any, fits: Callable[[Any], bool], expected: str, others: str
 
 
 def is_integer(value: object) -> bool:
-    """Whether a value is an integer, and no truth value."""
+    """Whether a value is an integer, and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is an integer or a finite float, and no truth value."""
+    """Whether a value is an integer or a finite float, and not a bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
 
 

@@ -103,7 +103,7 @@ class UnitNorm(NormConstraint):
 
 @CONSTRAINTS.register
 class MinMaxNorm(NormConstraint):
-    """Vectors shorter than `min_value` or longer than `max_value` move towards that length by the share `rate`"""
+    """Vectors shorter than `min_value` or longer than `max_value` move towards that length by the fraction `rate`"""
 
     type: Literal["MinMaxNorm"] = "MinMaxNorm"
     min_value: float = Field(default=0.0, ge=0)

@@ -19,8 +19,8 @@ TableRow: TypeAlias = Mapping[str, float]
 MetricResult: TypeAlias = float | TableRow | Mapping[str, TableRow]
 """Result of a metric: a number, numbers by name, or a table with named rows and columns."""
 PredictionKind: TypeAlias = Literal["classes", "binary", "values", "frames", "boxes"]
-"""Meaning of a prediction: scores or probabilities of classes along an axis, of yes against no, real numbers, scores of
-classes at each frame of a longer sequence, with a blank, or boxes with class probabilities."""
+"""Meaning of a prediction: scores or probabilities of classes along an axis, or of binary answers; real numbers; scores
+of classes and a blank at each frame of a sequence (CTC); or boxes with class probabilities."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class ElementLosses:
 
     @classmethod
     def per_feature(cls, values: Value, *weights: Value) -> ElementLosses:
-        """Values for each element of a prediction; the mean over the last axis is one loss."""
+        """Create losses from values for each element of a prediction; the mean over the last axis is one loss."""
         return cls(values, values.shape[-1] if len(values.shape) > 1 else 1, weights)
 
     def weighted(self, builder: Builder) -> tuple[Value, Value | None, Value | None]:
-        """The values times all weights; the product of all weights, and the mask, or None if all are 1.
+        """The values times all weights and masks; the product of weights and masks; the mask. None stands for ones.
 
-        The mask combines the prediction's with that of the loss itself.
+        The mask combines the prediction's mask with the loss's own.
         """
         all_weights = [*self.weights, *([] if builder.sample_weight is None else [builder.sample_weight])]
         prediction_mask = builder.mask() if self.uses_prediction_mask else None
@@ -96,7 +96,7 @@ def align_weights(weights: Value, values: Value) -> Value:
 
 
 def broadcast_sum(factor: Value, values: Value) -> Value:
-    """The sum of a factor over all values that it is multiplied with."""
+    """The sum of a factor after broadcasting it to `values`."""
     total = ReduceSum()(factor)
     repeats = prod(values.shape) // prod(factor.shape)
     return total if repeats == 1 else total * float(repeats)
@@ -104,8 +104,8 @@ def broadcast_sum(factor: Value, values: Value) -> Value:
 
 def safe_ratio(total: Value, count: Value) -> Value:
     """total / count; 0 if the count is 0."""
-    none = call_elementwise(Equal(), count, 0.0)
-    return call_elementwise(Where(), none, 0.0, total / call_elementwise(Where(), none, 1.0, count))
+    is_zero = call_elementwise(Equal(), count, 0.0)
+    return call_elementwise(Where(), is_zero, 0.0, total / call_elementwise(Where(), is_zero, 1.0, count))
 
 
 class LossSpec(LossFields):
@@ -113,7 +113,7 @@ class LossSpec(LossFields):
 
     samples: ClassVar[tuple[Sample, ...]] = ()
     prediction_kind: ClassVar[PredictionKind | None] = None
-    """Meaning of the first input of the loss, so that it can be turned into an answer; None: nothing in particular."""
+    """Meaning of the first input of the loss, by which predictions are derived from it; None: unknown."""
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> Value:
         """Build the scalar loss from prediction and target."""
@@ -163,7 +163,7 @@ class MetricSpec(MetricFields):
     collects: ClassVar[bool] = False
     """Whether the results of batches are concatenated along axis 0, not summed."""
     mean_baseline: ClassVar[float | None] = None
-    """The result for a prediction that is always the mean of the targets, if it is the same for all targets."""
+    """The result if each prediction is the mean of the targets; None if that result depends on the targets."""
 
     def build(self, builder: Builder, *inputs: Any, **_: Any) -> tuple[Value, ...]:
         """Build the totals of one batch from prediction and target."""

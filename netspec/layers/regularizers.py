@@ -43,7 +43,6 @@ class L1(RegularizerSpec):
     """Factor."""
 
     def penalty(self, weight: Value) -> Value:
-        """Σ|w| · l1"""
         return ReduceSum()(Abs()(weight)) * self.l1
 
 
@@ -56,7 +55,6 @@ class L2(RegularizerSpec):
     """Factor."""
 
     def penalty(self, weight: Value) -> Value:
-        """Σw² · l2"""
         return ReduceSum()(weight * weight) * self.l2
 
 
@@ -72,7 +70,6 @@ class L1L2(RegularizerSpec):
     samples: ClassVar = ({"l1": 0.1, "l2": 0.2},)
 
     def penalty(self, weight: Value) -> Value:
-        """Σ|w| · l1 + Σw² · l2"""
         return ReduceSum()(Abs()(weight)) * self.l1 + ReduceSum()(weight * weight) * self.l2
 
 

@@ -1,4 +1,4 @@
-"""States that layers create: their first values, what training may do to them, and ranges of inputs."""
+"""States that layers create: their initial values, shards and updates; and ranges of integer inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ConstantInitial(Initial):
 
 @dataclass(frozen=True)
 class ShardSpec:
-    """The shard of a state that one of several workers has: a span of one axis, or of the flattened array."""
+    """A worker's shard of a state: a span of one axis, or of the flattened array."""
 
     shape: tuple[int, ...]
     """Shape of the full array."""
@@ -92,7 +92,7 @@ class ShardSpec:
         return full[(slice(None),) * self.axis + (slice(self.start, self.stop),)]
 
     def assemble(self, shards: Sequence[Any]) -> Any:
-        """The full array from the shards of all workers in the order of ranks: NumPy arrays."""
+        """The full array from the shards (NumPy arrays) of all workers, in the order of ranks."""
         import numpy as np
 
         if self.axis is None:
@@ -136,7 +136,7 @@ class Totals(Protocol):
 
 @dataclass(frozen=True)
 class Adapted:
-    """States whose values one pass over the training data computes, before the first step."""
+    """States whose values are computed by one pass over the training data, before the first step."""
 
     states: tuple[str, ...]
     """Their names in the net."""

@@ -26,7 +26,7 @@ EPSILON = 1e-7
 def align_target(
     builder: Builder, prediction: Value, target: Value, names: tuple[str, str] = ("prediction", "target")
 ) -> tuple[Value, Value]:
-    """Both as floats of one shape. A last axis of size 1 that only one of them has is added to the other, as in Keras.
+    """Return both as floats of one shape. A last axis of size 1 that only one has is added to the other, as in Keras.
 
     Nothing else is broadcast: (N, 1) against (N) would silently become (N, N).
     """
@@ -51,7 +51,7 @@ def align_target(
 
 
 def one_hot_target(builder: Builder, prediction: Value, target: Value) -> Value:
-    """Class indices (N) or (N, 1) next to a prediction (N, C) as vectors (N, C) of 0 and 1; other targets unchanged."""
+    """Convert class indices (N) or (N, 1) to one-hot vectors (N, C) for a prediction (N, C); keep other targets."""
     batch, *rest = prediction.shape
     is_index = not target.dtype.is_float and target.shape in ((batch,), (batch, 1))
     if not is_index or len(rest) != 1 or rest[0] == 1:
@@ -117,7 +117,7 @@ def class_scores(
 
 
 def mask_ignored(label: Value, ignored: int | None) -> tuple[Value, Value | None]:
-    """Class indices with 0 for `ignored`, and the mask of the others."""
+    """Class indices with `ignored` replaced by 0, and a mask that is False for these."""
     if ignored is None:
         return label, None
     require(
@@ -171,7 +171,7 @@ class ClassWeighted(Spec):
     / (k · m). The resolved spec of the run has the weights."""
 
     def class_weight_factors(self, builder: Builder, label: Value, count: int) -> tuple[Value, ...]:
-        """The weight of each class index of `label` among `count` classes; nothing if all are 1."""
+        """The weight of each class index of `label`, for `count` classes; empty if all are 1."""
         weights = self.class_weights(builder, count)
         return () if weights is None else (Gather()(weights, label),)
 
@@ -180,7 +180,7 @@ class ClassWeighted(Spec):
         return None if self.class_weight is None else constant(self._table(builder, count))
 
     def binary_weight_factors(self, builder: Builder, target: Value) -> tuple[Value, ...]:
-        """The weight of each element of `target`, positive from ½ on, which is class 1."""
+        """The weight of each element of `target`, which belongs to class 1 from ½ on; empty if all are 1."""
         if self.class_weight is None:
             return ()
         negative, positive = map(float, self._table(builder, 2))
@@ -197,7 +197,7 @@ class ClassWeighted(Spec):
 
         require_precomputable(count, "classes")
         table = np.ones(count, str(builder.dtype))
-        # What `balanced` stands for is known when a training starts; until then, all weights are 1.
+        # The weights of `balanced` are known when a run starts; until then, all weights are 1.
         weights = {} if self.class_weight is None or self.class_weight == BALANCED else self.class_weight
         if isinstance(weights, tuple):
             require(
@@ -219,7 +219,7 @@ class ClassWeighted(Spec):
 
 
 def describe_class_count(prediction: str, scores: int, label: str, classes: int, *, is_exact: bool = True) -> str:
-    """Return the sentence that a prediction has another number of scores than its label has classes."""
+    """Return the sentence that the number of a prediction's scores is not that of its label's classes."""
     only, more = "only " if classes < scores else "", "" if is_exact else " or more"
     class_count = f"{classes:,} class{'es' * (classes != 1)}{more}"
     return f"`{prediction}` has {counted(scores, 'score')}, but `{label}` has {only}{class_count}"

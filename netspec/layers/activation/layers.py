@@ -1,4 +1,4 @@
-"""Activation functions as layers: Activation, which takes any, and Keras's and Caffe's layers of single ones."""
+"""Activation functions as layers: Activation, which applies any function, and layers of single ones."""
 
 from __future__ import annotations
 
@@ -102,7 +102,6 @@ class ReLU(FunctionLayer):
     )
 
     def function(self) -> ActivationSpec:
-        """`relu` with these fields."""
         return piecewise.Relu(max_value=self.max_value, negative_slope=self.negative_slope, threshold=self.threshold)
 
 
@@ -122,7 +121,6 @@ class LeakyReLU(FunctionLayer):
     samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 3), negative_slope=0.01))
 
     def function(self) -> ActivationSpec:
-        """`leaky_relu` with this slope."""
         return piecewise.LeakyRelu(negative_slope=self.negative_slope)
 
 
@@ -135,12 +133,11 @@ class ELU(FunctionLayer):
 
     type: Literal["ELU"] = "ELU"
     alpha: float = 1.0
-    """Negated limit for large negative elements."""
+    """The function approaches -alpha for very negative elements."""
 
     samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 3), alpha=0.5))
 
     def function(self) -> ActivationSpec:
-        """`elu` with this factor."""
         return smooth.Elu(alpha=self.alpha)
 
 
@@ -156,7 +153,6 @@ class BNLL(FunctionLayer):
     samples: ClassVar = (Sample.of((2, 3, 4)),)
 
     def function(self) -> ActivationSpec:
-        """`softplus`."""
         return smooth.Softplus()
 
 
@@ -174,7 +170,6 @@ class Swish(FunctionLayer):
     samples: ClassVar = (Sample.of((2, 3, 4)), Sample.of((2, 3), no_onnx_roundtrip=True, beta=1.7))
 
     def function(self) -> ActivationSpec:
-        """`swish` with this factor."""
         return smooth.SwishActivation(beta=self.beta)
 
 

@@ -22,7 +22,6 @@ class SoftmaxActivation(OverAxis):
     samples: ClassVar = ({}, {"axis": 1})
 
     def apply_along(self, x: Value, axis: int) -> Value:
-        """One op."""
         return softmax.Softmax(axis)(x)
 
 
@@ -34,20 +33,18 @@ class LogSoftmax(OverAxis):
     onnx_roundtrip: ClassVar = "always"
 
     def apply_along(self, x: Value, axis: int) -> Value:
-        """One op."""
         return softmax.LogSoftmax(axis)(x)
 
 
 @ACTIVATIONS.register
 class Sparsemax(OverAxis):
-    """The nearest vector that is not negative and sums to 1, along an axis. Martins and Astudillo 2016"""
+    """The nearest vector without negative elements that sums to 1, along an axis. Martins and Astudillo 2016"""
 
     type: Literal["sparsemax"] = "sparsemax"
     onnx_roundtrip: ClassVar = "never"
     samples: ClassVar = ({}, {"axis": 1})
 
     def apply_along(self, x: Value, axis: int) -> Value:
-        """One op."""
         return softmax.Sparsemax(axis)(x)
 
 

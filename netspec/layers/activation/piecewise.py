@@ -19,10 +19,10 @@ def clip(x: Value, low: float, high: float) -> Value:
 
 
 def rectify(x: Value, negative_slope: float, max_value: float | None, threshold: float) -> Value:
-    """Keras's general rectifier: x from `threshold` to `max_value`; negative_slope · (x - threshold) below it."""
+    """Keras's general ReLU: x from `threshold` to `max_value`; negative_slope · (x - threshold) below the threshold."""
     if threshold == 0:
         y = ops.LeakyRelu(negative_slope)(x) if negative_slope else ops.Relu()(x)
-    else:  # so written that what is not a number stays so
+    else:  # written so that NaN stays NaN
         below: Value | float = (x - threshold) * negative_slope if negative_slope else 0.0
         y = call_elementwise(Where(), call_elementwise(LessOrEqual(), x, threshold), below, x)
     return y if max_value is None else call_elementwise(Minimum(), y, max_value)
@@ -35,7 +35,6 @@ class Linear(ActivationSpec):
     type: Literal["linear"] = "linear"
 
     def apply(self, x: Value) -> Value:
-        """The operand itself."""
         return x
 
 
@@ -53,7 +52,6 @@ class Relu(ActivationSpec):
     samples: ClassVar = ({}, {"negative_slope": 0.1, "max_value": 5.0, "threshold": 1.0}, {"threshold": 0.5})
 
     def apply(self, x: Value) -> Value:
-        """Apply `rectify`."""
         return rectify(x, self.negative_slope, self.max_value, self.threshold)
 
 
@@ -64,7 +62,6 @@ class Relu6(ActivationSpec):
     type: Literal["relu6"] = "relu6"
 
     def apply(self, x: Value) -> Value:
-        """A rectifier with a limit."""
         return rectify(x, 0.0, 6.0, 0.0)
 
 
@@ -81,7 +78,6 @@ class LeakyRelu(ActivationSpec):
     samples: ClassVar = ({}, {"negative_slope": 0.1})
 
     def apply(self, x: Value) -> Value:
-        """One op."""
         return ops.LeakyRelu(self.negative_slope)(x)
 
 
@@ -94,10 +90,9 @@ class HardSigmoid(ActivationSpec):
     alpha: float = 1 / 6
     """Slope of the line (in Keras 1 and 2, and as ONNX's default, 0.2)."""
     beta: float = 0.5
-    """The line at 0."""
+    """Value of the line at 0."""
 
     def apply(self, x: Value) -> Value:
-        """A clipped line."""
         return clip(x * self.alpha + self.beta, 0.0, 1.0)
 
 
@@ -108,7 +103,6 @@ class SparseSigmoid(ActivationSpec):
     type: Literal["sparse_sigmoid"] = "sparse_sigmoid"
 
     def apply(self, x: Value) -> Value:
-        """A clipped line."""
         return clip(x * 0.5 + 0.5, 0.0, 1.0)
 
 
@@ -119,7 +113,6 @@ class HardTanh(ActivationSpec):
     type: Literal["hard_tanh"] = "hard_tanh"
 
     def apply(self, x: Value) -> Value:
-        """A clipped line."""
         return clip(x, -1.0, 1.0)
 
 
@@ -142,7 +135,6 @@ class HardSilu(ActivationSpec):
     type: Literal["hard_silu"] = "hard_silu"
 
     def apply(self, x: Value) -> Value:
-        """The product."""
         return x * HardSigmoid().apply(x)
 
 
@@ -153,7 +145,6 @@ class HardSwish(ActivationSpec):
     type: Literal["hard_swish"] = "hard_swish"
 
     def apply(self, x: Value) -> Value:
-        """The product."""
         return x * HardSigmoid().apply(x)
 
 

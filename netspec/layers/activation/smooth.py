@@ -23,11 +23,10 @@ class Elu(ActivationSpec):
     type: Literal["elu"] = "elu"
     onnx_roundtrip: ClassVar = "always"
     alpha: float = 1.0
-    """Negated limit for large negative elements."""
+    """The function approaches -alpha for very negative elements."""
     samples: ClassVar = ({}, {"alpha": 0.5})
 
     def apply(self, x: Value) -> Value:
-        """One op."""
         return ops.Elu(self.alpha)(x)
 
 
@@ -37,7 +36,7 @@ class Celu(ActivationSpec):
 
     type: Literal["celu"] = "celu"
     alpha: float = Field(default=1.0, gt=0)
-    """Negated limit for large negative elements."""
+    """The function approaches -alpha for very negative elements."""
     samples: ClassVar = ({}, {"alpha": 0.5})
 
     def apply(self, x: Value) -> Value:
@@ -79,7 +78,6 @@ class Sigmoid(ActivationSpec):
     type: Literal["sigmoid"] = "sigmoid"
 
     def apply(self, x: Value) -> Value:
-        """One op."""
         return ops.Sigmoid()(x)
 
 
@@ -101,7 +99,6 @@ class Tanh(ActivationSpec):
     type: Literal["tanh"] = "tanh"
 
     def apply(self, x: Value) -> Value:
-        """One op."""
         return ops.Tanh()(x)
 
 
@@ -112,7 +109,6 @@ class TanhShrink(ActivationSpec):
     type: Literal["tanh_shrink"] = "tanh_shrink"
 
     def apply(self, x: Value) -> Value:
-        """The difference."""
         return x - ops.Tanh()(x)
 
 
@@ -137,7 +133,6 @@ class SquarePlus(ActivationSpec):
     samples: ClassVar = ({}, {"b": 1.0})
 
     def apply(self, x: Value) -> Value:
-        """The formula."""
         return (x + ops.Sqrt()(x * x + self.b)) * 0.5
 
 
@@ -148,7 +143,6 @@ class Softsign(ActivationSpec):
     type: Literal["softsign"] = "softsign"
 
     def apply(self, x: Value) -> Value:
-        """The quotient."""
         return x / (ops.Abs()(x) + 1.0)
 
 
@@ -159,7 +153,6 @@ class Silu(ActivationSpec):
     type: Literal["silu"] = "silu"
 
     def apply(self, x: Value) -> Value:
-        """The product."""
         return x * ops.Sigmoid()(x)
 
 
@@ -173,7 +166,6 @@ class SwishActivation(ActivationSpec):
     samples: ClassVar = ({}, {"beta": 1.7})
 
     def apply(self, x: Value) -> Value:
-        """The product."""
         return x * ops.Sigmoid()(x if self.beta == 1 else x * self.beta)
 
 
@@ -184,7 +176,6 @@ class Mish(ActivationSpec):
     type: Literal["mish"] = "mish"
 
     def apply(self, x: Value) -> Value:
-        """The product."""
         return x * ops.Tanh()(ops.Softplus()(x))
 
 
@@ -195,5 +186,4 @@ class Exponential(ActivationSpec):
     type: Literal["exponential"] = "exponential"
 
     def apply(self, x: Value) -> Value:
-        """One op."""
         return ops.Exp()(x)

@@ -86,7 +86,7 @@ class AttentionSpec(LayerSpec):
 
     @property
     def band(self) -> AttentionBand:
-        """Range of steps that each step attends to."""
+        """The band of steps that each step may attend to."""
         return AttentionBand(self.use_causal_mask)
 
     def weighted_mean(self, builder: Builder, query: Value, scores: Value, values: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Weighted means of values, the core of attentions with keys: one op if a kernel computes it."""
+"""Weighted means of values, the core of attention layers: one op if a kernel computes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def attend(
     """Means of values, weighted by how well their keys match a query; `rate` is the dropout rate of the weights.
 
     Operands and result are those of the op `Attention`, which is used if a kernel implements it and there is no
-    dropout, since a library draws other random numbers.
+    dropout, since a library would draw different random numbers.
     """
     op, operands = Attention(band), (query, key, value) if mask is None else (query, key, value, mask)
     if not (builder.training and rate) and _fused_attention(builder, op, operands):

@@ -34,7 +34,7 @@ from netspec.schema.specs.kinds import LAYERS
 
 @dataclass(frozen=True)
 class AxisFolding:
-    """The axes of a query that are attended over, `axes`, and those whose positions are independent, `others`."""
+    """Split of a query's axes: `axes`, which are attended over, and `others`, whose positions are independent."""
 
     axes: tuple[int, ...]
     others: tuple[int, ...]
@@ -132,7 +132,7 @@ class HeadsSpec(LayerSpec):
         return ("output", "attention_scores") if self.return_attention_scores else ()
 
     def extend_keys(self, builder: Builder, keys: Value, values: Value) -> tuple[Value, Value]:
-        """Append further positions to keys and values, (N, S, heads, size), if fields ask for them."""
+        """Append further positions to keys and values, (N, S, heads, size), if fields request them."""
         return keys, values
 
     def attend_heads(
@@ -309,7 +309,7 @@ class MultiHeadAttention(HeadsSpec):
         return PadAxis(1, 0, 1)(x) + PadAxis(1, steps, 0)(reshape_to(learned, (1, 1, heads, size)))
 
     def head_sizes(self) -> tuple[int, int, tuple[int, int]]:
-        """Each head has keys and values of its own."""
+        """Each head has separate keys and values."""
         return self.num_heads, self.num_heads, (self.key_dim, self.value_dim or self.key_dim)
 
     def step_outputs(self, x: Value) -> int:

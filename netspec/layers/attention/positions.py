@@ -34,7 +34,7 @@ def _require_sequence(x: Value) -> None:
 
 
 class PositionLayer(LayerSpec):
-    """Base of layers that depend on positions: a step of a sequence needs to know its own."""
+    """Base of layers whose output depends on the position, which `build_step` therefore needs."""
 
     def step_states(self, steps: int) -> StepStates | None:
         """Return that the position is needed, and nothing else."""

@@ -34,7 +34,7 @@ from netspec.schema.specs.spec import problem
 
 
 class HasFilters(LayerSpec):
-    """Field of layers with a number of output channels. It is the last base class, so that its field comes first."""
+    """The field `filters`. This must be the last base class, so that the field comes first."""
 
     filters: PositiveInt
     """Number of output channels."""
@@ -72,11 +72,11 @@ class ConvBase(LayerSpec):
         return window
 
     def resolved_fields(self, *inputs: Value) -> dict[str, Any]:
-        """The padding."""
+        """The padding in elements."""
         return {"padding": self.window(inputs[0]).pads}
 
     def kernel_matrix(self, kernel: Value) -> Value:
-        """kernel: (channels, …) → (…, channels): Keras's last axis is the first here."""
+        """kernel: (channels, …) → (…, channels): the last axis in Keras is the first here."""
         first, *rest = kernel.shape
         return Transpose((1, 0))(reshape_to(kernel, (first, prod(rest))))
 

@@ -1,4 +1,4 @@
-"""Depthwise and separable convolution: each channel has kernels of its own; a 1 x 1 convolution then mixes channels."""
+"""Depthwise and separable convolution: each channel has separate kernels; a 1 x 1 convolution then mixes channels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from netspec.schema.specs.kinds import LAYERS
 
 
 class Depthwise(ConvBase):
-    """Base of layers that convolve each channel on its own."""
+    """Base of layers that convolve each channel separately."""
 
     depth_multiplier: PositiveInt = 1
     """Number of kernels of each channel."""
@@ -33,8 +33,8 @@ class Depthwise(ConvBase):
     depthwise_constraint: Constraint | None = None
     """Constraint on the depthwise kernel, applied after each step."""
 
-    def apart(self, builder: Builder, x: Value, name: str) -> Value:
-        """Each channel of `x` convolved with its kernels, of the parameter called `name`."""
+    def convolve_channels(self, builder: Builder, x: Value, name: str) -> Value:
+        """Convolve each channel of `x` with its kernels, which are in the parameter `name`."""
         channels, window = x.shape[1], self.window(x)
         shape = (channels * self.depth_multiplier, 1, *self.kernel_size)
         kernel = builder.parameter_of(self, name, shape, "depthwise")
@@ -53,7 +53,9 @@ class DepthwiseConvolution(Depthwise):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, C · depth_multiplier, …)."""
-        return self.add_bias_and_activate(builder, self.apart(builder, self.spatial_input(builder, x), "kernel"))
+        return self.add_bias_and_activate(
+            builder, self.convolve_channels(builder, self.spatial_input(builder, x), "kernel")
+        )
 
 
 class SeparableConvolution(Depthwise, HasFilters):
@@ -68,7 +70,7 @@ class SeparableConvolution(Depthwise, HasFilters):
 
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, C, …) → (N, filters, …)."""
-        y = self.apart(builder, self.spatial_input(builder, x), "depthwise_kernel")
+        y = self.convolve_channels(builder, self.spatial_input(builder, x), "depthwise_kernel")
         ones = (1,) * self.rank
         shape = (self.filters, y.shape[1], *ones)
         kernel = builder.parameter_of(self, "pointwise_kernel", shape, "pointwise")

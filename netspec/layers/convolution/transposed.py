@@ -1,7 +1,7 @@
 """Transposed convolution: Conv1DTranspose, Conv2DTranspose, Conv3DTranspose.
 
-A transposed convolution is the gradient of a convolution by its input: each element of the input is spread over a
-window of the output. Dumoulin and Visin 2016, arXiv:1603.07285.
+A transposed convolution is the gradient of a convolution with respect to its input: each element of the input is spread
+over a window of the output. Dumoulin and Visin 2016, arXiv:1603.07285.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TransposedConvolution(GroupedConvolution):
     """First values of `kernel` (channels, filters / groups, sizes of the kernel)."""
 
     def resolved_fields(self, *inputs: Value) -> dict[str, Any]:
-        """Return nothing, because the size of the result also depends on this padding."""
+        """Return no padding, because `padding` also determines the output size, which explicit padding would change."""
         return {}
 
     @model_validator(mode="after")
@@ -70,7 +70,7 @@ class TransposedConvolution(GroupedConvolution):
         return self.add_bias_and_activate(builder, ConvTranspose(Conv(window, self.groups), result_type)(x, kernel))
 
     def axis_of(self, axis: int, size: int) -> tuple[tuple[int, int], int]:
-        """Elements of the full result that are cut off before and after along an axis, and the size that remains."""
+        """((before, after), size): elements cut off the full result at both ends of an axis, and the remaining size."""
         stride, extra = self.strides[axis], None if self.output_padding is None else self.output_padding[axis]
         reach = (self.kernel_size[axis] - 1) * self.dilation_rate[axis] + 1
         full = (size - 1) * stride + reach

@@ -101,20 +101,20 @@ Sizes = Annotated[tuple[int | None, ...], BeforeValidator(_sizes, json_schema_in
 
 @dataclass(frozen=True)
 class EinsumEquation:
-    """The axes of the input, the kernel and the output, as letters; axes that dots stand for are named by digits."""
+    """The axes of input, kernel and output as letters; axes covered by `...` are named by digits."""
 
     x: tuple[str, ...]
     kernel: tuple[str, ...]
     y: tuple[str, ...]
 
     def axes(self, *, x: bool, kernel: bool, y: bool) -> list[str]:
-        """The letters that occur, or don't, in each of the three terms, in order of appearance."""
+        """The letters that occur in exactly these of the three terms, in order of appearance."""
         terms = (x, kernel, y)
         letters = dict.fromkeys((*self.x, *self.kernel))
         return [letter for letter in letters if (letter in self.x, letter in self.kernel, letter in self.y) == terms]
 
     def __call__(self, x: Value, kernel: Value) -> Value:
-        """Compute one matrix product, or one per position of the axes that all three have; the batch stays first."""
+        """Compute a matrix product, batched over the axes that all three terms have; the batch stays first."""
         size = dict(zip((*self.x, *self.kernel), (*x.shape, *kernel.shape), strict=True))
 
         def count(letters: list[str]) -> int:

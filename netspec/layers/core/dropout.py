@@ -21,8 +21,8 @@ SELU_LEAST = -1.0507009873554805 * 1.6732632423543772
 def apply_dropout(builder: Builder, x: Value, rate: float, shape: tuple[int, ...] | None = None) -> Value:
     """Set a fraction `rate` of the elements of `x` to 0 and scale the others up in training; else return `x`.
 
-    Elements are dropped independently, or together along axes for which `shape`, which broadcasts to that of `x`, has
-    size 1.
+    Elements are dropped independently, or together along axes of size 1 in `shape`, which broadcasts to the shape of
+    `x`.
     """
     if not builder.training or not rate:
         return x
@@ -32,7 +32,7 @@ def apply_dropout(builder: Builder, x: Value, rate: float, shape: tuple[int, ...
 
 
 class NoiseLayer(LayerSpec):
-    """Base of layers that change their input at random in training, and leave it alone in inference."""
+    """Base of layers that change their input at random in training, and return it unchanged in inference."""
 
     passes_mask: ClassVar = True
     foreign_fields: ClassVar[dict[str, str]] = LayerSpec.foreign_fields | {
@@ -66,7 +66,6 @@ class DropoutBase(NoiseLayer):
     """Share of the elements that are dropped."""
 
     def strength(self) -> float:
-        """The share."""
         return self.rate
 
     def apply_noise(self, builder: Builder, x: Value, mask_shape: tuple[int, ...]) -> Value:
@@ -221,7 +220,6 @@ class GaussianNoise(NoiseLayer):
     samples: ClassVar[Any] = (Sample.of((4, 3, 5), stddev=0.5), Sample.of((2, 3), stddev=0.0))
 
     def strength(self) -> float:
-        """The deviation."""
         return self.stddev
 
     def apply_noise(self, builder: Builder, x: Value, mask_shape: tuple[int, ...]) -> Value:

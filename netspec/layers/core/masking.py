@@ -89,7 +89,7 @@ class Masking(LayerSpec):
         return call_elementwise(Greater(), x.shape[-1] - 0.5, same)
 
     def build(self, builder: Builder, x: Value, mask: Value | None = None) -> Value:
-        """x: (N, …, features), mask: (N, …) → as x."""
+        """x: (N, …, features), mask: (N, …) → like x."""
         x = builder.floating(x)
         return call_elementwise(Where(), broadcast_mask(self._step_mask(x, mask), x), x, 0.0)
 

@@ -26,7 +26,7 @@ from netspec.schema.specs.spec import problem
 
 @dataclass(frozen=True)
 class ExpertsInitial:
-    """First values of the kernels of all experts: each is initialized as a matrix of its own."""
+    """First values of the kernels of all experts: each is initialized as a separate matrix."""
 
     initial: InitializerSpec
     axis: int
@@ -41,7 +41,7 @@ class ExpertsInitial:
         return np.stack(experts, self.axis)
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
-        """Return the reason of the initializer of a matrix."""
+        """Return why the initializer rejects the shape of one expert's kernel; None if it does not."""
         return self.initial.reject_reason(self._matrix(shape))
 
     def _matrix(self, shape: tuple[int, ...]) -> tuple[int, ...]:

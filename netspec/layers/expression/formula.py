@@ -86,7 +86,7 @@ INTEGER_FUNCTIONS: dict[str, Function] = {
     **{name: Function(op, 2, 2) for name, op in _INTEGER_BINARY.items()},
     "bit_not": Function(BitNot(), 1, 1),
 }
-"""Functions of integers only, which stay integers."""
+"""Functions that accept only integers, and return integers."""
 FUNCTIONS: dict[str, Function] = {
     **{name: Function(op, 1, 1) for name, op in _UNARY.items()},
     "tan": Function(tan, 1, 1),
@@ -126,7 +126,7 @@ TERMS: dict[Op, str] = {
     Or(): "{0} or {1}",
     Not(): "not {0}",
 }
-"""The ops that a formula has one name or sign for, as it is written with the operands `{0}`, `{1}`, …"""
+"""Ops that a formula expresses by one name or sign, as templates with the operands `{0}`, `{1}`, …"""
 
 
 def as_value(value: Value) -> float:
@@ -141,9 +141,9 @@ def as_value(value: Value) -> float:
 
 
 class GraphFormula(Formula):
-    """A formula that makes graph values: of floats of one type, or also of integers and booleans.
+    """A formula that builds graph values: floats of one type, or also integers and booleans.
 
-    Constants stay Python numbers among themselves, and take the type of the values that they are combined with.
+    Arithmetic between constants uses Python numbers; combined with a graph value, a constant takes its type.
     """
 
     functions = FUNCTIONS
@@ -257,7 +257,7 @@ class GraphFormula(Formula):
         return value
 
     def _values(self, node: ast.expr, values: Sequence[Any], *, alike: bool = True) -> list[Value]:
-        """Convert constants to the type of the other operands; if `alike`, all operands to a float type, else int64."""
+        """Convert constants to the type of the other operands; if `alike`, convert all operands to a common type."""
         types = dict.fromkeys(value.dtype for value in values if isinstance(value, Value))
         floats = [dtype for dtype in types if dtype.is_float]
         dtype = next(iter(types), self.dtype)

@@ -69,7 +69,7 @@ Initializer = Annotated[InitializerSpec, Member(INITIALIZERS)]
 
 @dataclass(frozen=True)
 class MatrixInitial:
-    """First values of a kernel with several axes: those of the matrix (inputs, outputs) that it represents."""
+    """First values of a kernel with several axes, drawn for the matrix (inputs, outputs) that it represents."""
 
     initial: InitializerSpec
     matrix: tuple[int, ...]
@@ -79,7 +79,7 @@ class MatrixInitial:
         return self.initial.sample(seed, name, self.matrix, dtype).reshape(shape)
 
     def reject_reason(self, shape: tuple[int, ...]) -> str | None:
-        """Return the reason of the initializer of the matrix."""
+        """Return why the initializer rejects the matrix's shape; None if it does not."""
         return self.initial.reject_reason(self.matrix)
 
 
@@ -90,7 +90,6 @@ class Zeros(InitializerSpec):
     type: Literal["Zeros"] = "Zeros"
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
-        """Zeros."""
         import numpy as np
 
         return np.zeros(shape)
@@ -103,7 +102,6 @@ class Ones(InitializerSpec):
     type: Literal["Ones"] = "Ones"
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
-        """Ones."""
         import numpy as np
 
         return np.ones(shape)
@@ -118,7 +116,6 @@ class Constant(InitializerSpec):
     """Value of all elements."""
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
-        """The value, repeated."""
         import numpy as np
 
         return np.full(shape, self.value)

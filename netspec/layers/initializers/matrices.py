@@ -25,7 +25,7 @@ class Orthogonal(InitializerSpec):
     samples: ClassVar = ({}, {"gain": 0.5})
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
-        """Q of the QR decomposition of a normal matrix, with signs that make every Q equally likely."""
+        """Q of the QR decomposition of a normal matrix, with signs chosen such that Q is uniformly distributed."""
         import numpy as np
 
         rows, columns = shape[0] if len(shape) > 1 else 1, prod(shape[1:] if len(shape) > 1 else shape)
@@ -53,7 +53,6 @@ class IdentityInitializer(InitializerSpec):
         return None if len(shape) >= 2 else "`Identity` needs a matrix or a kernel"
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
-        """The diagonal."""
         import numpy as np
 
         rows, columns, *window = shape

@@ -42,7 +42,6 @@ class RandomUniform(InitializerSpec):
     """Upper limit."""
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
-        """Uniform numbers."""
         return random.uniform(self.minval, self.maxval, shape)
 
 
@@ -57,5 +56,4 @@ class TruncatedNormal(InitializerSpec):
     """Standard deviation before the cut."""
 
     def draw(self, random: Any, shape: tuple[int, ...]) -> Any:
-        """Truncated normal numbers."""
         return self.mean + self.stddev * truncated_normal(random, shape)

@@ -49,7 +49,7 @@ class Dice(OverlapFields, PairLoss):
     )
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
-        """prediction, target: (N, …) → the axes that are not of a region."""
+        """prediction, target: (N, …) → one loss per region."""
         both, targets, predictions = self.sums(builder, prediction, target)
         return ElementLosses(1.0 - both * 2.0 / (targets + predictions + EPSILON))
 
@@ -74,7 +74,7 @@ class Tversky(OverlapFields, PairLoss):
     )
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
-        """prediction, target: (N, …) → the axes that are not of a region."""
+        """prediction, target: (N, …) → one loss per region."""
         both, targets, predictions = self.sums(builder, prediction, target)
-        amiss = (targets - both) * self.alpha + (predictions - both) * self.beta
-        return ElementLosses(1.0 - both / (both + amiss + EPSILON))
+        weighted_errors = (targets - both) * self.alpha + (predictions - both) * self.beta
+        return ElementLosses(1.0 - both / (both + weighted_errors + EPSILON))

@@ -24,7 +24,7 @@ LONGEST = 4096
 
 @cache
 def dft_matrix(inputs: int, length: int, count: int, parts: tuple[int, int], inverse: bool) -> Any:
-    """The matrix (inputs · parts, count · parts) of a transform of rows; real and imaginary parts alternate.
+    """The matrix (inputs · parts, count · parts) that transforms rows; real and imaginary parts alternate.
 
     X[k] = Σ x[t] · exp(∓2πi·k·t / length), for k < count; the inverse divides by the length.
     """
@@ -40,7 +40,7 @@ def dft_matrix(inputs: int, length: int, count: int, parts: tuple[int, int], inv
 
 @cache
 def real_inverse_matrix(inputs: int, length: int) -> Any:
-    """The matrix (inputs · 2, length) of the inverse with a real result, from the first half of the frequencies."""
+    """The matrix (inputs · 2, length) of the inverse that maps the first half of the frequencies to a real result."""
     import numpy as np
 
     matrix = dft_matrix(inputs, length, length, (2, 1), inverse=True).reshape(inputs, 2, length)
@@ -52,7 +52,7 @@ def real_inverse_matrix(inputs: int, length: int) -> Any:
 
 
 def require_short(length: int) -> None:
-    """Raise for a transform of more than is computed by matrices."""
+    """Raise if a transform is too long to be computed with a matrix."""
     require(length <= LONGEST, "the transform is too long", expected=f"up to {LONGEST:,}", got=f"{length:,}")
 
 

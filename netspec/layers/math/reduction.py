@@ -29,7 +29,7 @@ _OPERATIONS: dict[str, tuple[type[reduce.Reduction], Callable[[Value], Value]]] 
     "logsumexp": (norms.ReduceLogSumExp, lambda x: x),
 }
 """For each operation, the elementwise function that is applied first, and the reduction."""
-WHOLE = ("sum", "max", "min", "prod")
+INTEGER_OPERATIONS = ("sum", "max", "min", "prod")
 """Operations that keep integers."""
 
 
@@ -82,13 +82,13 @@ class Reduction(LayerSpec):
         axes = tuple(sorted(sample_axis(x, axis, "to reduce") for axis in axes_field))
         require(len(set(axes)) == len(axes), "an axis is repeated", expected="different axes", got=list(axes_field))
         kind, prepared = _OPERATIONS[self.operation]
-        (x,) = builder.to_common_dtype([x]) if self.operation in WHOLE else [builder.floating(x)]
+        (x,) = builder.to_common_dtype([x]) if self.operation in INTEGER_OPERATIONS else [builder.floating(x)]
         y = kind(axes, self.keepdims)(prepared(x))
         return y if len(y.shape) > 1 else reduce.reshape_to(y, (*y.shape, 1))
 
 
 class Cumulative(LayerSpec):
-    """Base of both."""
+    """Base of CumSum and CumProd."""
 
     foreign_fields: ClassVar[dict[str, str]] = {"dim": "`dim` is PyTorch's name: use `axis`"}
 
@@ -114,7 +114,7 @@ class Cumulative(LayerSpec):
 class CumSum(Cumulative):
     """The sum of all elements up to each, along an axis.
 
-    Input and output have the same shape. int32 and int64 stay whole, others are taken as floats.
+    Input and output have the same shape. int32 and int64 stay integers, others are converted to floats.
     """
 
     type: Literal["CumSum"] = "CumSum"

@@ -53,7 +53,7 @@ class ChannelwiseLayer(LayerSpec):
 
 
 def broadcast_along(array: Value, x: Value, axis: int) -> Value:
-    """Reshape an array for the axes of `x` from `axis` on, so that it broadcasts with `x`."""
+    """Reshape an array, whose axes are those of `x` from `axis` on, to broadcast with `x`."""
     trailing = len(x.shape) - axis % len(x.shape) - len(array.shape)
     return reshape_to(array, (*array.shape, *(1,) * trailing))
 

@@ -24,7 +24,7 @@ from netspec.schema.specs.spec import describe, problem
 class ElementwiseMerge(LayerSpec):
     """Base of layers that combine the inputs element by element."""
 
-    done: ClassVar[str]
+    participle: ClassVar[str]
     """Participle for messages about inputs that do not fit, such as "added"."""
 
     samples: ClassVar[tuple[Sample, ...]] = (
@@ -32,7 +32,7 @@ class ElementwiseMerge(LayerSpec):
         Sample.of((2, 3, 4), (2, 3, 1), (2, 1, 4)),
     )
 
-    whole: ClassVar[bool] = True
+    keeps_integers: ClassVar[bool] = True
     """Whether integers stay integers."""
 
     def broadcast_inputs(self, builder: Builder, *inputs: Value) -> list[Value]:
@@ -40,14 +40,14 @@ class ElementwiseMerge(LayerSpec):
         shapes = [x.shape[1:] for x in inputs]
         require(
             len({len(shape) for shape in shapes}) == 1 and broadcast_shapes(*shapes) is not None,
-            f"inputs of different sizes cannot be {self.done}",
+            f"inputs of different sizes cannot be {self.participle}",
             expected="equal sizes, or 1",
             got=" and ".join(batch_shape(x.shape) for x in inputs),
         )
-        return builder.to_common_dtype(inputs) if self.whole else [builder.floating(x) for x in inputs]
+        return builder.to_common_dtype(inputs) if self.keeps_integers else [builder.floating(x) for x in inputs]
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | None:
-        """True where any of the inputs counts, if all of them have masks."""
+        """True for elements that any of the inputs' masks keeps; None if an input has no mask."""
         masks = [mask for mask in builder.masks if mask is not None]
         return reduce(Or(), masks) if len(masks) == len(inputs) else None
 
@@ -71,7 +71,7 @@ class Add(ReducingMerge):
     Inputs and output have one shape (N, …). An axis of size 1, except the batch, is repeated to fit the others.
     """
 
-    done: ClassVar[str] = "added"
+    participle: ClassVar[str] = "added"
 
     type: Literal["Add"] = "Add"
 
@@ -79,7 +79,6 @@ class Add(ReducingMerge):
                Sample.of((2, 3), (2, 1), dtypes=("int32", "int32")))  # fmt: skip
 
     def merge(self, inputs: Sequence[Value]) -> Value:
-        """a + b + …"""
         return reduce(add, inputs)
 
 
@@ -90,7 +89,7 @@ class Subtract(ElementwiseMerge):
     Inputs and output have one shape (N, …). An axis of size 1, except the batch, is repeated to fit the other.
     """
 
-    done: ClassVar[str] = "subtracted"
+    participle: ClassVar[str] = "subtracted"
 
     type: Literal["Subtract"] = "Subtract"
 
@@ -109,12 +108,11 @@ class Multiply(ReducingMerge):
     Inputs and output have one shape (N, …). An axis of size 1, except the batch, is repeated to fit the others.
     """
 
-    done: ClassVar[str] = "multiplied"
+    participle: ClassVar[str] = "multiplied"
 
     type: Literal["Multiply"] = "Multiply"
 
     def merge(self, inputs: Sequence[Value]) -> Value:
-        """a · b · …"""
         return reduce(mul, inputs)
 
 
@@ -125,13 +123,12 @@ class Average(ReducingMerge):
     Inputs and output have one shape (N, …). An axis of size 1, except the batch, is repeated to fit the others.
     """
 
-    done: ClassVar[str] = "averaged"
-    whole: ClassVar[bool] = False
+    participle: ClassVar[str] = "averaged"
+    keeps_integers: ClassVar[bool] = False
 
     type: Literal["Average"] = "Average"
 
     def merge(self, inputs: Sequence[Value]) -> Value:
-        """(a + b + …) / count"""
         return reduce(add, inputs) * (1 / len(inputs))
 
 
@@ -143,14 +140,13 @@ class Maximum(ReducingMerge):
     equal elements the first input's gets the gradient.
     """
 
-    done: ClassVar[str] = "compared"
+    participle: ClassVar[str] = "compared"
 
     type: Literal["Maximum"] = "Maximum"
 
     samples: ClassVar = (*ReducingMerge.samples, Sample.of((2, 3), (2, 3), dtypes=("int32", "int32")))
 
     def merge(self, inputs: Sequence[Value]) -> Value:
-        """max(a, b, …)"""
         return reduce(elementwise.Maximum(), inputs)
 
 
@@ -162,12 +158,11 @@ class Minimum(ReducingMerge):
     equal elements the first input's gets the gradient.
     """
 
-    done: ClassVar[str] = "compared"
+    participle: ClassVar[str] = "compared"
 
     type: Literal["Minimum"] = "Minimum"
 
     def merge(self, inputs: Sequence[Value]) -> Value:
-        """min(a, b, …)"""
         return reduce(elementwise.Minimum(), inputs)
 
 
@@ -188,8 +183,8 @@ class WeightedSum(ElementwiseMerge):
     Inputs and output have one shape (N, …). An axis of size 1, except the batch, is repeated to fit the others.
     """
 
-    done: ClassVar[str] = "added"
-    whole: ClassVar[bool] = False
+    participle: ClassVar[str] = "added"
+    keeps_integers: ClassVar[bool] = False
     foreign_fields: ClassVar[dict[str, str]] = {"coeff": "`coeff` is Caffe's name: use `coefficients`"}
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Add",)
 
@@ -256,7 +251,7 @@ class Concatenate(LayerSpec):
         return Concat(axis)(*builder.to_common_dtype(inputs))
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | None:
-        """The masks, concatenated if the axis is one of theirs; else True where any of the inputs counts."""
+        """The masks, concatenated if they have the axis; else True for elements that any of them keeps."""
         masks = [mask for mask in builder.masks if mask is not None]
         if not masks:
             return None

@@ -22,7 +22,7 @@ from netspec.schema.specs.kinds import LAYERS
 from netspec.schema.specs.spec import describe, problem
 
 SMALLEST = 1e-12
-"""Squares of lengths below this are taken for it, as Keras does: a vector of zeros has a direction too."""
+"""Lower bound of squared lengths, as in Keras, so that vectors of zeros are not divided by 0."""
 
 
 def _axis_pair(value: Any) -> Any:
@@ -86,7 +86,7 @@ class Dot(LayerSpec):
         sample_shape = (*left.shape[1:-1], *right.shape[1:-1]) or (1,)
         rows, columns = (
             reshape_to(x, (x.shape[0], prod(x.shape[1:-1]), x.shape[-1])) for x in (left, right)
-        )  # to both sides, one matrix for each sample
+        )  # reshape both inputs to one matrix for each sample
         return reshape_to(linear.MatMul(transpose_b=True)(rows, columns), (a.shape[0], *sample_shape))
 
 
@@ -214,7 +214,7 @@ class Einsum(LayerSpec):
 
 
 def _hidden(term: str, x: TensorType) -> int:
-    """Number of axes of an input that the dots of its term stand for."""
+    """Number of axes of an input that `...` in its term stands for."""
     named = len(term.replace(".", ""))
     fits = x.rank >= named if "." in term else x.rank == named
     require(fits, f"`{term}` does not name the axes of an input", expected=f"{named} axes", got=x)

@@ -134,13 +134,13 @@ class BinaryAccuracy(AccuracyMetric):
 
 
 class TopKFields(ClassAxis):
-    """Field of metrics that look at the greatest scores, and who is among them."""
+    """The field `k` of top-k metrics, and the test whether a class is among the k greatest scores."""
 
     k: PositiveInt = 5
     """Number of highest scores that count."""
 
     def in_top_k(self, scores: Value, label: Value, axis: int) -> ElementLosses:
-        """Whether the score of the class `label` (N, …) is one of the k largest along `axis` of (N, …, C, …)."""
+        """Whether the score of class `label` (N, …) is one of the k largest along `axis` of `scores` (N, …, C, …)."""
         count = scores.shape[axis]
         require(
             self.k <= count, f"there are fewer than {self.k} classes", expected=f"`k` up to {count}", got=f"k: {self.k}"

@@ -1,4 +1,4 @@
-"""Metrics of binary decisions at thresholds: counts, Precision, Recall, and the best of one at a given other."""
+"""Metrics of binary decisions at thresholds: counts, Precision, Recall, and the best rate at a minimum of another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from netspec.layers.targets import align_target
 from netspec.schema.specs.kinds import METRICS
 from netspec.schema.specs.spec import Spec
 
-UNSUPPORTED = -1e30
+BELOW_THRESHOLDS = -1e30
 """Replaces scores that are not among the greatest; it is below all thresholds."""
 ANSWERS = Sample.of((6, 2), (6, 2), dtypes=("float32", "int32"), high=2, ranges=((0.02, 0.98), None))
 WEIGHTED = Sample.of(
@@ -28,7 +28,7 @@ WEIGHTED = Sample.of(
 
 
 def per_threshold(values: Any, thresholds: tuple[float, ...]) -> MetricResult:
-    """The value at the only threshold, or the values by threshold."""
+    """The value of a single threshold, or a value for each of several."""
     if len(thresholds) == 1:
         return float(values[0, 0])
     return {f"{threshold:g}": float(value) for threshold, value in zip(thresholds, values[0], strict=True)}
@@ -116,7 +116,7 @@ class ClassIdField(Spec):
     """Index of the only class to count, on the last axis; default: all."""
 
     def select_class(self, *values: Value) -> tuple[Value, ...]:
-        """The values of the class."""
+        """Slice `class_id`, if it is set, from the last axis of each value."""
         if self.class_id is None:
             return values
         require(len(values[0].shape) >= 2, "`class_id` needs a prediction with an axis for classes", got=values[0].type)
@@ -161,13 +161,13 @@ class PrecisionRecallBase(ClassIdField, MetricSpec):
                 expected=expected,
                 got=f"top_k: {self.top_k}",
             )
-            prediction = call_elementwise(Where(), InTopK(self.top_k)(prediction), prediction, UNSUPPORTED)
+            prediction = call_elementwise(Where(), InTopK(self.top_k)(prediction), prediction, BELOW_THRESHOLDS)
         prediction, target = self.select_class(prediction, target)
         return (positives(builder, ThresholdGrid.of(*self._levels), prediction, target),)
 
     @property
     def _levels(self) -> tuple[float, ...]:
-        return self.thresholds or ((0.5,) if self.top_k is None else (UNSUPPORTED / 2,))
+        return self.thresholds or ((0.5,) if self.top_k is None else (BELOW_THRESHOLDS / 2,))
 
 
 @METRICS.register
@@ -201,7 +201,7 @@ class Recall(PrecisionRecallBase):
 
 
 class ConstrainedBest(ClassIdField, MetricSpec):
-    """Base of metrics that are the best of one rate over the thresholds at which another is high enough."""
+    """Base of metrics that maximize one rate over the thresholds at which another rate is high enough."""
 
     num_thresholds: PositiveInt = 200
     """Number of thresholds, spaced evenly from 0 to 1; 1: only the threshold 0.5."""
@@ -221,7 +221,7 @@ class ConstrainedBest(ClassIdField, MetricSpec):
 
 
 def samples_of(name: str) -> tuple[Sample, ...]:
-    """Samples of a class whose field `name` is the given rate."""
+    """Samples of a metric whose field `name` is the minimum rate."""
     first: dict[str, Any] = {name: 0.4}
     second: dict[str, Any] = {name: 0.6, "num_thresholds": 20, "class_id": 1}
     plain = Sample.of((8, 2), (8, 2), dtypes=("float32", "int32"), high=2, ranges=((0.02, 0.98), None))
@@ -243,7 +243,6 @@ class SensitivityAtSpecificity(ConstrainedBest):
     samples: ClassVar = samples_of("specificity")
 
     def result(self, *totals: Any) -> MetricResult:
-        """A number."""
         counts = Counts.of(*totals)
         return self.best(counts.recall, counts.specificity, self.specificity)
 
@@ -263,7 +262,6 @@ class SpecificityAtSensitivity(ConstrainedBest):
     samples: ClassVar = samples_of("sensitivity")
 
     def result(self, *totals: Any) -> MetricResult:
-        """A number."""
         counts = Counts.of(*totals)
         return self.best(counts.specificity, counts.recall, self.sensitivity)
 
@@ -283,7 +281,6 @@ class PrecisionAtRecall(ConstrainedBest):
     samples: ClassVar = samples_of("recall")
 
     def result(self, *totals: Any) -> MetricResult:
-        """A number."""
         counts = Counts.of(*totals)
         return self.best(counts.precision, counts.recall, self.recall)
 
@@ -303,6 +300,5 @@ class RecallAtPrecision(ConstrainedBest):
     samples: ClassVar = samples_of("precision")
 
     def result(self, *totals: Any) -> MetricResult:
-        """A number."""
         counts = Counts.of(*totals)
         return self.best(counts.recall, counts.precision, self.precision)

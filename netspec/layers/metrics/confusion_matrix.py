@@ -23,16 +23,16 @@ from netspec.schema.specs.spec import Spec, problem
 
 
 def confusion_totals(builder: Builder, predicted: Value, label: Value, count: int, mask: Value | None) -> Value:
-    """Totals (count, count): elements of the row's class that were predicted as the column's.
+    """Totals (count, count): number of elements of the row's class that were predicted as the column's class.
 
-    predicted, label: (N, …) int64. Elements that are masked, or that are in no class, are left out.
+    predicted, label: (N, …) int64. Elements that are masked are left out.
     """
     _, weights, _ = ElementLosses(predicted, mask=mask).weighted(builder)
     return reshape_to(weighted_bincount(label * count + predicted, count * count, weights), (count, count))
 
 
 def index_range(count: int, *values: Value) -> Value:
-    """True for values from 0 to count - 1."""
+    """Elementwise: True if all of `values` are from 0 to count - 1."""
     in_range: Value | None = None
     for value in values:
         bounded = And()(call_elementwise(GreaterOrEqual(), value, 0), call_elementwise(LessOrEqual(), value, count - 1))
@@ -119,7 +119,6 @@ class ClassificationReport(ConfusionMatrixMetric):
     not count."""
 
     def result(self, *totals: Any) -> MetricResult:
-        """The table."""
         (matrix,) = totals
         correct, predicted, actual = matrix.diagonal(), matrix.sum(axis=0), matrix.sum(axis=1)
         rates = {
@@ -158,12 +157,12 @@ class IoUBase(MetricSpec):
     """Hint for a prediction and a target of different shapes."""
 
     @property
-    def chosen(self) -> list[int] | None:
-        """The classes that count; None for all."""
+    def selected_classes(self) -> list[int] | None:
+        """The classes to average; None for all."""
         return None
 
     def matrix(self, builder: Builder, predicted: Value, label: Value, count: int, ignored: int | None = None) -> Value:
-        """Totals (count, count) of class indices; elements in no class are left out."""
+        """Totals (count, count) of class indices; indices out of range are left out."""
         require(
             predicted.shape == label.shape,
             "prediction and target differ in shape",
@@ -183,26 +182,25 @@ class IoUBase(MetricSpec):
         (matrix,) = totals
         correct = matrix.diagonal()
         union = matrix.sum(axis=0) + matrix.sum(axis=1) - correct
-        if self.chosen is not None:
-            correct, union = correct[self.chosen], union[self.chosen]
+        if self.selected_classes is not None:
+            correct, union = correct[self.selected_classes], union[self.selected_classes]
         occurs = union > 0
         return float((correct[occurs] / (union[occurs] + EPSILON)).sum() / (occurs.sum() + EPSILON))
 
 
 class TargetClasses(Spec):
-    """Fields of metrics of some classes."""
+    """The field `target_class_ids` of metrics of some classes."""
 
     target_class_ids: list[int] = Field(min_length=1)
     """The classes to average."""
 
     @property
-    def chosen(self) -> list[int] | None:
-        """These."""
+    def selected_classes(self) -> list[int] | None:
         return self.target_class_ids
 
 
 class CheckedTargetClasses(TargetClasses):
-    """Field of metrics over a subset of the classes."""
+    """As `TargetClasses`, with `num_classes`, below which class indices must be."""
 
     num_classes: PositiveInt
     """Number of classes."""
@@ -220,15 +218,15 @@ class CheckedTargetClasses(TargetClasses):
 
 
 class SparseFields(ClassAxis):
-    """Fields of metrics of class indices or scores."""
+    """Fields of metrics whose inputs are class indices or scores."""
 
     ignore_class: int | None = None
     """Class index of elements to leave out, such as 255 or -1."""
     sparse_y_pred: bool = True
     """`false`: the prediction holds scores of the classes along `axis`, not class indices."""
 
-    def numbers(self, value: Value, sparse: bool, count: int) -> Value:
-        """Class indices (N, …): the value, or the index of its greatest element along the axis."""
+    def class_indices(self, value: Value, sparse: bool, count: int) -> Value:
+        """Class indices (N, …): `value` itself if `sparse`, else the index of the greatest element along the axis."""
         if sparse:
             return value
         axis = sample_axis(value, self.axis, "for classes")
@@ -249,13 +247,13 @@ class IndexOrScoreIoU(SparseFields, IoUBase):
 
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction: (N, …) or (N, …, C, …), target: likewise → (C, C)."""
-        predicted = self.numbers(prediction, self.sparse_y_pred, self.num_classes)
-        label = self.numbers(target, self.sparse_y_true, self.num_classes)
+        predicted = self.class_indices(prediction, self.sparse_y_pred, self.num_classes)
+        label = self.class_indices(target, self.sparse_y_true, self.num_classes)
         return (self.matrix(builder, predicted, label, self.num_classes, self.ignore_class),)
 
 
 class OneHotIoUBase(SparseFields, IoUBase):
-    """Base of metrics of vectors over the classes."""
+    """Base of metrics whose inputs are vectors over the classes by default."""
 
     num_classes: PositiveInt
     """Number of classes."""
@@ -263,8 +261,8 @@ class OneHotIoUBase(SparseFields, IoUBase):
 
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction: (N, …, C, …) or (N, …), target: (N, …, C, …) → (C, C)."""
-        predicted = self.numbers(prediction, self.sparse_y_pred, self.num_classes)
-        label = self.numbers(target, False, self.num_classes)
+        predicted = self.class_indices(prediction, self.sparse_y_pred, self.num_classes)
+        label = self.class_indices(target, False, self.num_classes)
         return (self.matrix(builder, predicted, label, self.num_classes, self.ignore_class),)
 
 

@@ -1,4 +1,4 @@
-"""Metrics of how prediction and target go together: correlations, R², and the mean and the sum of any value."""
+"""Correlations of prediction and target, R², and the mean and sum of any value."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from netspec.schema.specs.spec import Spec
 
 
 class AxisField(Spec):
-    """Field of correlations."""
+    """The field `axis` of correlations."""
 
     axis: int = -1
     """The axis to correlate along; the results are averaged."""
 
-    def centred(self, builder: Builder, prediction: Value, target: Value) -> tuple[int, Value, Value, Value, Value]:
-        """The axis; both less their means along it; both means."""
+    def centered(self, builder: Builder, prediction: Value, target: Value) -> tuple[int, Value, Value, Value, Value]:
+        """The axis; prediction and target minus their means along it; both means."""
         axis = sample_axis(prediction, self.axis, "to correlate along")
         mean = ReduceMean((axis,), keepdims=True)
         p, t = align_target(builder, prediction, target)
@@ -49,8 +49,8 @@ class PearsonCorrelation(AxisField, PairMetric):
     samples: ClassVar = SAMPLES
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
-        """prediction, target: (N, …) → the axes that are left."""
-        axis, p, t, _, _ = self.centred(builder, prediction, target)
+        """prediction, target: (N, …) → correlations, without the axis."""
+        axis, p, t, _, _ = self.centered(builder, prediction, target)
         mean = ReduceMean((axis,))
         return ElementLosses(mean(p * t) / (Sqrt()(mean(p * p)) * Sqrt()(mean(t * t))))
 
@@ -68,8 +68,8 @@ class ConcordanceCorrelation(AxisField, PairMetric):
     samples: ClassVar = SAMPLES
 
     def per_element(self, builder: Builder, prediction: Value, target: Value) -> ElementLosses:
-        """prediction, target: (N, …) → the axes that are left."""
-        axis, p, t, mean_p, mean_t = self.centred(builder, prediction, target)
+        """prediction, target: (N, …) → correlations, without the axis."""
+        axis, p, t, mean_p, mean_t = self.centered(builder, prediction, target)
         mean, off = ReduceMean((axis,)), ReduceMean((axis,))(mean_p - mean_t)
         return ElementLosses(mean(p * t) * 2.0 / (mean(p * p) + mean(t * t) + off * off + EPSILON))
 
@@ -162,5 +162,4 @@ class Sum(MetricSpec):
         return (ReduceSum()(ElementLosses(builder.floating(values)).weighted(builder)[0]),)
 
     def result(self, *totals: Any) -> MetricResult:
-        """The sum."""
         return float(totals[0])

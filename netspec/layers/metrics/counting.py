@@ -1,7 +1,7 @@
 """Counts of positive and negative targets by the number of thresholds that the prediction exceeds.
 
-Every element falls between two thresholds; the totals count the elements in each interval. Any count of right and wrong
-answers at any threshold is a sum of these, so that metrics of many thresholds need one pass.
+Every element falls between two thresholds; the totals count the elements in each interval. The number of right or wrong
+answers at any threshold is a sum of these, so that metrics of many thresholds need only one pass.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Count = Annotated[int, Field(gt=0)]
 
 @dataclass(frozen=True)
 class ThresholdGrid:
-    """Thresholds in order: `values`, or if that is None, `count` of them, evenly from 0 to 1."""
+    """Thresholds in ascending order: `values` or, if that is None, `count` evenly spaced ones from 0 to 1."""
 
     values: tuple[float, ...] | None
     count: int
@@ -49,11 +49,11 @@ class ThresholdGrid:
 
     @classmethod
     def of(cls, *values: float) -> ThresholdGrid:
-        """These."""
+        """Create a grid of these thresholds."""
         return cls(tuple(sorted(values)), len(values))
 
     def exceeded(self, x: Value) -> Value:
-        """Number of thresholds that each element exceeds, as int64. NaN exceeds none from 0 on."""
+        """Number of thresholds that each element exceeds, as int64. NaN exceeds no threshold ≥ 0."""
         if self.values is not None:
             levels = constant(_array(self.values, x))
             over = Greater()(reshape_to(x, (*x.shape, 1)), levels)
@@ -85,7 +85,7 @@ def positives(builder: Builder, levels: ThresholdGrid, prediction: Value, target
               more: tuple[Value, ...] = ()) -> Value:  # fmt: skip
     """Totals (groups, 2, thresholds + 1): elements by target and number of thresholds exceeded.
 
-    Groups are the elements of the last axis, or a single one. `more` are weights in addition to the sample weights.
+    With several groups, each element of the last axis is a group. `more` are weights in addition to the sample weights.
     """
     _, weights, _ = ElementLosses(prediction, weights=more).weighted(builder)
     bins = levels.count + 1
@@ -109,7 +109,7 @@ class Counts:
 
     @classmethod
     def of(cls, total: Any) -> Counts:
-        """Build counts from the sum of the results of `positives`."""
+        """Compute counts from the totals that `positives` builds, summed over batches."""
         from_above = total[..., ::-1].cumsum(-1)[..., ::-1]
         over, all_ = from_above[..., 1:], from_above[..., :1]
         (fp, tp), (no, yes) = (over[:, 0], over[:, 1]), (all_[:, 0], all_[:, 1])

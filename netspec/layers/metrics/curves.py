@@ -105,7 +105,7 @@ class AUC(MetricSpec):
         return (positives(builder, self._levels, prediction, target, count if separate else 1, more),)
 
     def _operands(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, Value, bool]:
-        """Probabilities and targets of one shape, and whether each class on the last axis has a curve of its own."""
+        """Probabilities and targets of one shape, and whether each class on the last axis has a separate curve."""
         vectors = one_hot_target(builder, prediction, target)
         if vectors is target:
             prediction, target = align_target(builder, prediction, target)
@@ -138,7 +138,7 @@ class AUC(MetricSpec):
         return float(safe_quotient((areas * weights).sum(), sum(weights)))
 
     def _curve(self, counts: Counts) -> tuple[Any, Any]:
-        """The rates below and above each threshold."""
+        """Coordinates x and y of the curve at each threshold."""
         if self.curve == "ROC":
             return safe_quotient(counts.fp, counts.fp + counts.tn), counts.recall
         if self.curve == "PR":

@@ -30,9 +30,9 @@ HIT, MISS, IGNORED = 1, 0, -1
 
 
 class DetectionMetric(BoxSelection, MetricSpec):
-    """Base of metrics that compare detected boxes with those of the data.
+    """Base of metrics that compare detected boxes with the boxes of the data.
 
-    `build` passes predictions and boxes through; `collect` matches them for a batch, one image after the other.
+    `build` returns predictions and boxes as they are; `collect` matches them, image by image.
     """
 
     collects: ClassVar[bool] = True
@@ -95,9 +95,9 @@ class DetectionMetric(BoxSelection, MetricSpec):
         return self if self.class_names is not None else self.model_copy(update={"class_names": list(names)})
 
     def curves(self, rows: Any, counts: Any) -> tuple[Array, Array, Array]:
-        """Return average precision and greatest recall, (classes, thresholds), NaN for classes without boxes.
+        """Return average precision and greatest recall, (classes, thresholds) each, and each class's number of boxes.
 
-        The third result is the number of boxes of each class.
+        Precision and recall are NaN for classes without boxes.
         """
         import numpy as np
 
@@ -114,7 +114,7 @@ class DetectionMetric(BoxSelection, MetricSpec):
 
 
 def matched(detections: Array, boxes: Array, labels: Array, crowd: Array, thresholds: Sequence[float]) -> Array:
-    """Match the detections of an image with its boxes by class: each with the best unmatched box.
+    """Match each detection of an image with the best unmatched box of its class.
 
     detections: (D, 6), the most probable first, boxes: (K, 4), labels: (K), crowd: (K) of bool → (D, 2 + thresholds).
     As COCOeval.evaluateImg: a detection prefers boxes to crowds, and a crowd matches any number of detections.
@@ -133,7 +133,7 @@ def matched(detections: Array, boxes: Array, labels: Array, crowd: Array, thresh
 
 
 def _greedy(overlaps: Array, crowd: Array, threshold: float) -> list[int]:
-    """Return the state of each detection of a class, (D, K) overlaps; crowds are the last boxes."""
+    """Return HIT, MISS or IGNORED for each detection of a class; overlaps: (D, K), with crowds as the last boxes."""
     free = [True] * len(crowd)
     states = []
     for row in overlaps.tolist():
@@ -202,7 +202,6 @@ class DetectionReport(DetectionMetric):
     type: Literal["DetectionReport"] = "DetectionReport"
 
     def result(self, *totals: Any) -> MetricResult:
-        """The table."""
         import numpy as np
 
         precision, recall, objects = self.curves(*totals)

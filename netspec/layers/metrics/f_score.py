@@ -25,14 +25,13 @@ SAMPLES = (
 
 
 class FScore(MetricSpec):
-    """Base of both."""
+    """Base of F1Score and FBetaScore."""
 
     average: Literal["micro", "macro", "weighted"] | None = None
-    """`macro`: the mean over the classes; `weighted`: the mean weighted by their positive targets; `micro`:
-    from the answers
-    of all classes; default: a score for each class."""
+    """`macro`: the mean over the classes; `weighted`: the mean weighted by their positive targets; `micro`: from
+    the answers of all classes; default: a score for each class."""
     threshold: float | None = Field(default=None, gt=0, le=1)
-    """Predictions greater than this are positive; default: the highest score of each sample is."""
+    """Predictions greater than this are positive; default: the highest score of each sample is positive."""
 
     _names: tuple[str, ...] = PrivateAttr(default=())
     """Names of the classes, from the data."""

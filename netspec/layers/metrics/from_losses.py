@@ -23,7 +23,7 @@ WEIGHTED = Sample.of((4, 3), (4, 3), weight=(4,))
 
 
 class LossMetric(PairMetric):
-    """Base of metrics that average `loss`, which has the metric's fields and defaults for its others."""
+    """Base of metrics that average `loss`, built with the metric's fields and default values of its other fields."""
 
     loss: ClassVar[type[PairLoss]]
     monitor_mode: ClassVar[Literal["min"]] = "min"
@@ -72,7 +72,6 @@ class RootMeanSquaredErrorMetric(LossMetric):
         return _totals((prediction - target) ** 2)
 
     def result(self, *totals: Any) -> MetricResult:
-        """Square root of the mean."""
         return sqrt(self.mean(*totals))
 
 

@@ -51,7 +51,6 @@ class RegressionReport(MetricSpec):
         return prediction - target, target
 
     def result(self, *totals: Any) -> MetricResult:
-        """Return the table."""
         import numpy as np
 
         errors, targets = (np.asarray(rows, np.float64) for rows in totals)

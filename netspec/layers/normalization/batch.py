@@ -83,16 +83,16 @@ class MovingAverageFields(AffineFields):
         mean = builder.statistic("moving_mean", (channels,), self.moving_mean_initializer)
         return mean, builder.statistic("moving_variance", (channels,), self.moving_variance_initializer)
 
-    def by_averages(
+    def normalize_by_averages(
         self, builder: Builder, axis: int, x: Value, gamma: Value, beta: Value, moving: tuple[Value, Value]
     ) -> Value:
         """Normalize by the moving averages, as in inference."""
         if self.momentum is None:
-            self._counter(builder)  # the state exists in inference too
+            self._counter(builder)  # declares the state in inference too
         momentum = DEFAULT_MOMENTUM if self.momentum is None else self.momentum
         return ops.BatchNormalization(axis, self.epsilon, momentum)(x, gamma, beta, *moving)
 
-    def move(self, builder: Builder, moving: tuple[Value, Value], mean: Value, variance: Value) -> None:
+    def update_averages(self, builder: Builder, moving: tuple[Value, Value], mean: Value, variance: Value) -> None:
         """Update the moving averages with the mean and variance of a batch."""
         share = self._batch_share(builder, mean.dtype) if self.momentum is None else 1 - self.momentum
         old_share = 1.0 - share if self.momentum is None else self.momentum
@@ -100,11 +100,11 @@ class MovingAverageFields(AffineFields):
             builder.update(state, builder.latest(state) * old_share + current * share)
 
     def _counter(self, builder: Builder) -> Value:
-        """Number of batches so far: a float, like all statistics that workers average."""
+        """State with the number of batches so far: a float, like all statistics that workers average."""
         return builder.statistic("num_batches_tracked", (), Zeros())
 
     def _batch_share(self, builder: Builder, dtype: DType) -> Value:
-        """Count the batch, and return its share in the mean over all batches so far."""
+        """Count the batch, and return its weight 1 / n in the mean over all n batches so far."""
         counter = self._counter(builder)
         count = builder.latest(counter) + 1.0
         builder.update(counter, count)
@@ -154,29 +154,31 @@ class BatchNormalization(MovingAverageFields):
         x = builder.floating(x)
         gamma, beta = self.factors(builder, x, (x.shape[axis],))
         if not self.track_running_stats:
-            return self._by_batch(builder, axis, x, gamma, beta)[0]
+            return self._normalize_by_batch(builder, axis, x, gamma, beta)[0]
         moving = self.averages(builder, x.shape[axis])
         if not builder.is_learning:
-            return self.by_averages(builder, axis, x, gamma, beta, moving)
-        if self.momentum is not None and not self.unbiased_moving_variance and not self._of_all_workers(builder):
+            return self.normalize_by_averages(builder, axis, x, gamma, beta, moving)
+        if self.momentum is not None and not self.unbiased_moving_variance and not self._uses_all_workers(builder):
             update = ops.BatchNormalizationMovingAverage(axis, self.epsilon, self.momentum)
             y, *new = update.call_multi(x, gamma, beta, *map(builder.latest, moving))
             for state, value in zip(moving, new, strict=True):
                 builder.update(state, value)
             return y
-        y, mean, variance = self._by_batch(builder, axis, x, gamma, beta)
+        y, mean, variance = self._normalize_by_batch(builder, axis, x, gamma, beta)
         if self.unbiased_moving_variance:
             variance = variance * self._bessel(builder, axis, x)
-        self.move(builder, moving, mean, variance)
+        self.update_averages(builder, moving, mean, variance)
         return y
 
-    def _of_all_workers(self, builder: Builder) -> bool:
+    def _uses_all_workers(self, builder: Builder) -> bool:
         """Whether mean and variance are computed over the batches of all workers."""
         return self.synchronized and builder.workers > 1 and builder.is_learning
 
-    def _by_batch(self, builder: Builder, axis: int, x: Value, gamma: Value, beta: Value) -> tuple[Value, Value, Value]:
+    def _normalize_by_batch(
+        self, builder: Builder, axis: int, x: Value, gamma: Value, beta: Value
+    ) -> tuple[Value, Value, Value]:
         """The normalized input, and mean and variance of the batch."""
-        if builder.is_learning and not self._of_all_workers(builder):
+        if builder.is_learning and not self._uses_all_workers(builder):
             zeros = Fill(0.0, x.type.with_shape(x.shape[axis]))()
             update = ops.BatchNormalizationMovingAverage(
                 axis, self.epsilon, 0.0
@@ -197,20 +199,20 @@ class BatchNormalization(MovingAverageFields):
     def _bessel(self, builder: Builder, axis: int, x: Value) -> Value | float:
         """Bessel's correction n / (n - 1) for the n elements of a channel; 1 for a single element."""
         n = x.type.size // x.shape[axis]
-        if not self._of_all_workers(builder):
+        if not self._uses_all_workers(builder):
             return n / max(n - 1, 1)
         total = sum_over_workers(builder, n, x.dtype)
         return total / Maximum()(total - 1.0, scalar(1.0, x.dtype))
 
 
 def sum_over_workers(builder: Builder, count: int, dtype: DType) -> Value:
-    """The sum of `count`, which is proportional to a worker's samples, over all workers; the same on every worker."""
+    """The sum of `count`, proportional to a worker's samples, over all workers; bit-identical on each worker."""
     weight = cast(builder.input(WEIGHT, TensorType((), builder.dtype)), dtype)
-    of_weight_one = cast(cast(count / weight + 0.5, DType.INT64), dtype)
-    return AllReduce()(weight) * of_weight_one
+    count_per_weight = cast(cast(count / weight + 0.5, DType.INT64), dtype)
+    return AllReduce()(weight) * count_per_weight
 
 
 def mean_over_workers(builder: Builder, x: Value) -> Value:
-    """The mean of all workers' x, each counting by its samples."""
+    """The mean of x over all workers, each weighted by its number of samples."""
     weight = cast(builder.input(WEIGHT, TensorType((), builder.dtype)), x.dtype)
     return AllReduce()(x * weight) / AllReduce()(weight)

@@ -20,7 +20,7 @@ from netspec.schema.specs.kinds import LAYERS, LayerFields
 from netspec.schema.specs.spec import problem
 
 MIN_STDDEV = 1e-7
-"""The least deviation that is divided by: Keras's."""
+"""Lower bound of the standard deviation that is divided by, as in Keras."""
 
 
 def _numbers(value: Any) -> Any:
@@ -33,7 +33,7 @@ Numbers = Annotated[tuple[float, ...], BeforeValidator(_numbers, json_schema_inp
 
 @dataclass(frozen=True)
 class Moments(Totals):
-    """Count, means and sums of squared distances from them, in float64: two sets merge without a loss of digits.
+    """Count, means and sums of squared deviations in float64, which can be merged without cancellation.
 
     Chan, Golub and LeVeque 1979, Updating formulae and a pairwise algorithm for computing sample variances.
     """
@@ -123,7 +123,7 @@ class Normalization(LayerSpec):
         return (x - spread(mean)) * spread(1.0 / deviation)
 
     def _adapted_statistics(self, builder: Builder, x: Value, axis: int | None, size: int) -> tuple[Value, Value]:
-        """Mean and standard deviation (size,) as states, and the statistics of a batch that they are computed from."""
+        """Mean and standard deviation (size,) from states, which statistics of the training batches determine."""
         mean = builder.statistic("mean", (size,), ConstantInitial(0.0))
         variance = builder.statistic("variance", (size,), ConstantInitial(1.0))
         over = tuple(other for other in range(len(x.shape)) if other != axis)

@@ -126,7 +126,7 @@ class InstanceNormalization(GroupNormalizationBase, MovingAverageFields):
         gamma, beta = self.factors(builder, x, (x.shape[axis],))
         moving = self.averages(builder, x.shape[axis])
         if not builder.is_learning:
-            return self.by_averages(builder, axis, x, gamma, beta, moving)
+            return self.normalize_by_averages(builder, axis, x, gamma, beta, moving)
         count = prod(x.shape[1:]) // x.shape[axis]
         require(
             count > 1, "a channel of a sample has a single element, so it has no unbiased variance",
@@ -135,7 +135,7 @@ class InstanceNormalization(GroupNormalizationBase, MovingAverageFields):
         )  # fmt: skip
         y, mean, variance = self.normalized(x, axis, gamma, beta)
         mean, variance = map(ReduceMean((0,)), (mean, variance))
-        self.move(builder, moving, mean, variance * (count / (count - 1)))
+        self.update_averages(builder, moving, mean, variance * (count / (count - 1)))
         return y
 
 

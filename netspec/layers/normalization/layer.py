@@ -24,7 +24,7 @@ LEAST_SQUARE = 1e-24
 
 
 def normalized_axes(x: Value, axes: Sequence[int]) -> tuple[int, ...]:
-    """Axes to normalize over, counted from the front and sorted; each must be there, once, and not be the batch."""
+    """Axes to normalize over, counted from the front and sorted. Raises for missing or repeated axes and the batch."""
     normalized_axes = tuple(sorted(sample_axis(x, axis, "to normalize over") for axis in axes))
     require(
         len(set(normalized_axes)) == len(normalized_axes),
@@ -47,7 +47,7 @@ class LayerNormalization(AffineFields):
     type: Literal["LayerNormalization"] = "LayerNormalization"
     axis: Axes = (-1,)
     """The axis or axes to normalize over: by default the last, the features of a sequence (N, T, features). Of images
-    (N, C, H, W), 1 is the channels, [1, 2, 3] all of an image."""
+    (N, C, H, W), 1 is the channels, [1, 2, 3] all elements of an image."""
 
     samples: ClassVar = (
         Sample.of((3, 4, 5)),

@@ -28,8 +28,8 @@ def _spans(size: int, count: int) -> list[range]:
     return [range(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
 
 
-def _side_by_side(sizes: Sequence[int]) -> Window:
-    """The non-overlapping window that covers the input."""
+def _tiling_window(sizes: Sequence[int]) -> Window:
+    """A window of these sizes that tiles the input without overlap."""
     rank = len(sizes)
     return Window(tuple(sizes), tuple(sizes), ((0, 0),) * rank, (1,) * rank)
 
@@ -55,9 +55,9 @@ class AdaptiveMaxPooling(AdaptivePooling):
             longest = max(map(len, spans))
             require_listable(longest * count, "elements in all windows")
             sizes.append(longest)
-            if longest * count != x.shape[axis]:  # the last element of a short window comes again: a maximum stays
+            if longest * count != x.shape[axis]:  # short windows repeat their last element: the maximum stays
                 y = Take(axis, tuple(span[min(k, len(span) - 1)] for span in spans for k in range(longest)))(y)
-        return MaxPool(_side_by_side(sizes)).call_multi(y)[0]
+        return MaxPool(_tiling_window(sizes)).call_multi(y)[0]
 
 
 class AdaptiveAveragePooling(AdaptivePooling):
@@ -72,7 +72,7 @@ class AdaptiveAveragePooling(AdaptivePooling):
             sizes.append(x.shape[axis] // count if even else 1)
             if not even:
                 y = _means(y, axis, count)
-        return y if set(sizes) == {1} else AveragePool(_side_by_side(sizes))(y)
+        return y if set(sizes) == {1} else AveragePool(_tiling_window(sizes))(y)
 
 
 def _means(x: Value, axis: int, count: int) -> Value:

@@ -94,7 +94,7 @@ class FractionalMaxPooling(LayerSpec):
 
 
 def _sampled(x: Value, axis: int, sample: Value | None, last: int, count: int) -> Value:
-    """Select the elements of `x` along `axis` at which windows begin, the last one at `last`; `sample`: (N, C, 1)."""
+    """Select the elements of `x` along `axis` at which windows begin; the last window begins at `last`."""
     import numpy as np
 
     dtype = str(x.dtype)

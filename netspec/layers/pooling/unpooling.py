@@ -1,4 +1,4 @@
-"""MaxUnpool, and ArgMaxPooling, 1D to 3D, which gives the indices that it takes."""
+"""MaxUnpool, and ArgMaxPooling1D to 3D, whose outputs are the indices that MaxUnpool needs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ArgMaxPooling(Pooling):
 
 @LAYERS.register
 class ArgMaxPooling1D(Pooling1D, ArgMaxPooling):
-    """Index in its channel of the maximum under a sliding window; of equal ones the first.
+    """Index of the maximum under a sliding window, counted within the channel; of equal maxima the first.
 
     Input (N, C, L), output (N, C, OL) integers (int64), for MaxUnpool; the maxima are those of MaxPooling1D.
     """
@@ -44,7 +44,7 @@ class ArgMaxPooling1D(Pooling1D, ArgMaxPooling):
 
 @LAYERS.register
 class ArgMaxPooling2D(Pooling2D, ArgMaxPooling):
-    """Index in its channel of the maximum under a sliding window, in row-major order; of equal ones the first.
+    """Row-major index of the maximum under a sliding window, counted within the channel; of equal maxima the first.
 
     Input (N, C, H, W), output (N, C, OH, OW) integers (int64) y · W + x, for MaxUnpool; the maxima are those of
     MaxPooling2D.
@@ -55,7 +55,7 @@ class ArgMaxPooling2D(Pooling2D, ArgMaxPooling):
 
 @LAYERS.register
 class ArgMaxPooling3D(Pooling3D, ArgMaxPooling):
-    """Index in its channel of the maximum under a sliding window, in row-major order; of equal ones the first.
+    """Row-major index of the maximum under a sliding window, counted within the channel; of equal maxima the first.
 
     Input (N, C, D, H, W), output (N, C, OD, OH, OW) integers (int64), for MaxUnpool; the maxima are those of
     MaxPooling3D.
@@ -68,9 +68,9 @@ class ArgMaxPooling3D(Pooling3D, ArgMaxPooling):
 class MaxUnpool(LayerSpec):
     """Write elements to the indices from which a max pooling took them, with zeros elsewhere.
 
-    Inputs (N, C, h, w) and indices (N, C, h, w) in each channel, from ArgMaxPooling2D; output (N, C, H, W) with H = (h
-    - 1) · stride + pool - padding; with as many axes as `pool_size` has. If an index occurs several times, any one of
-    the elements is kept. https://onnx.ai/onnx/operators/onnx__MaxUnpool.html
+    Inputs (N, C, h, w) and indices (N, C, h, w) within each channel, from ArgMaxPooling2D; output (N, C, H, W) with H =
+    (h - 1) · stride + pool - padding. The number of spatial axes is that of `pool_size`. If an index occurs several
+    times, any one of the elements is kept. https://onnx.ai/onnx/operators/onnx__MaxUnpool.html
     """
 
     onnx_roundtrip_blocker: ClassVar = "it is written as a scatter into zeros"

@@ -44,7 +44,7 @@ class IntegerProduct(LayerSpec):
         return x
 
     def kernel(self, builder: Builder, shape: tuple[int, ...]) -> Value:
-        """The layer's own zero points."""
+        """The parameter `kernel`: integers, which are not trained."""
         return builder.statistic("kernel", shape, self.kernel_initializer, DType(self.kernel_dtype))
 
 
@@ -95,7 +95,7 @@ class RequantizeFields(IntegerProduct):
         return scale, builder.statistic(f"{name}_zero_point", shape, self.zero_point_initializer, dtype)
 
     def requantized(self, builder: Builder, sums: Value, factor: Value) -> Value:
-        """The sums, in units of `factor`, requantized with the output's scale."""
+        """Requantize integer sums, each of which stands for sum · `factor`, with the output's scale."""
         dtype = DType(self.dtype)
         scale, zero_point = self.scaled(builder, "output", dtype)
         return QuantizeLinear(None, 0, dtype)(
@@ -104,7 +104,7 @@ class RequantizeFields(IntegerProduct):
 
 
 class IntegerConvBase(IntegerProduct):
-    """Base of both convolutions."""
+    """Base of ConvInteger and QLinearConv."""
 
     filters: PositiveInt
     """Number of output channels."""
@@ -146,7 +146,7 @@ class IntegerConvBase(IntegerProduct):
         return Window.of(x.shape[2:], size, self.strides or ones, sides, self.dilation_rate or ones)
 
     def kernels(self, builder: Builder, x: Value) -> Value:
-        """(filters, channels / groups, …)."""
+        """The kernel (filters, channels / groups, …)."""
         channels = x.shape[1]
         require(
             channels % self.groups == 0, f"{channels} input channels cannot be split into {self.groups} groups",
@@ -221,13 +221,13 @@ class QLinearConv(RequantizeFields, IntegerConvBase):
 
 
 class IntegerDenseBase(IntegerProduct):
-    """Base of both products with a matrix."""
+    """Base of MatMulInteger and QLinearMatMul."""
 
     units: PositiveInt | None = None
     """Number of outputs; null: the matrix is the second input."""
 
     def matrix(self, builder: Builder, x: Value, second: Value | None) -> Value:
-        """(features, units) of the layer, or (N, …, features, units)."""
+        """The matrix: the layer's (features, units), or the input (N, …, features, units)."""
         x = self.data(x)
         require(len(x.shape) >= 2, "the input has no features", expected="(batch, …, features)", got=x.type)
         require(

@@ -35,7 +35,7 @@ class QuantizationBase(LayerSpec):
     def scales(
         self, builder: Builder, x: Value, dtype: DType, scale: Value | None, zero_point: Value | None
     ) -> tuple[int | None, Value, Value]:
-        """The axis of the op, scales and zero points: the inputs, which may differ between samples, or the layer's."""
+        """(axis of the op, scales, zero points) from inputs, which may differ between samples, or from the layer."""
         axis = None if self.axis is None else sample_axis(x, self.axis, "for scales")
         require(
             axis is not None or not self.block_size,

@@ -53,10 +53,10 @@ class CellSpec(Spec):
     def run(
         self, builder: Builder, x: Value, initial: Sequence[Value], mask: Value | None, *, reverse: bool
     ) -> tuple[Value, ...]:
-        """Over all steps of x: (N, T, features) → the outputs (N, T, units), and the states in the end (N, units).
+        """Run over all steps of x: (N, T, features) → the outputs (N, T, units), and the final states (N, units).
 
-        `initial` are the first states, which are 0 without; at a step that does not count (mask: (N, T)) all states,
-        and the output, stay as they were.
+        `initial` are the initial states, or empty: then they are 0. Steps for which `mask` (N, T) is False change
+        neither the states nor the output.
         """
         raise NotImplementedError  # subclasses implement it
 
@@ -224,9 +224,9 @@ class LSTMFields(ForgetGateFields, UnitsFields):
         self, builder: Builder, op: rnn.RecurrentOp, x: Value, kernel: Value, recurrent: Value,
         initial: Sequence[Value], mask: Value | None,
     ) -> tuple[Value, ...]:  # fmt: skip
-        """Project the outputs of all steps at once; the recurrent kernel contains the projection too.
+        """Project the outputs of all steps at once; the recurrent kernel is multiplied by the projection, too.
 
-        An initial output is not a projection of a state, so it becomes a further input of the first valid step.
+        An initial state h is already projected, so it is treated as an additional input of the first valid step.
         """
         if self.projection_units is None:
             return super().compute(builder, op, x, kernel, recurrent, initial, mask)
@@ -311,14 +311,14 @@ class GRUCell(GRUFields):
 
 @CELLS.register
 class StackedRNNCells(CellSpec):
-    """Several cells at each step, each of which reads the output of the previous one; the output is the last one's.
+    """Several cells at each step: each reads the output of the previous one, and the last one's output is returned.
 
-    Equivalent to a stack of layers with these cells, as which it is computed, but as a single `RNN`.
+    As in a stack of layers with these cells, but in a single `RNN`.
     """
 
     type: Literal["StackedRNNCells"] = "StackedRNNCells"
     cells: tuple[AnyCell, ...] = Field(min_length=1, strict=False)
-    """The cells, the first one first."""
+    """The cells, in the order in which they are applied."""
     samples: ClassVar = ({"cells": [{"type": "LSTMCell", "units": 3}, {"type": "GRUCell", "units": 2}]},)
 
     def state_names(self) -> tuple[str, ...]:
@@ -330,7 +330,7 @@ class StackedRNNCells(CellSpec):
         return tuple(size for cell in self.cells for size in cell.sizes())
 
     def description(self) -> int:
-        """The last cell's."""
+        """Index of the last cell's output."""
         return sum(len(cell.sizes()) for cell in self.cells[:-1]) + self.cells[-1].description()
 
     def run(
@@ -347,7 +347,7 @@ class StackedRNNCells(CellSpec):
 
 
 def cell_names(cells: Sequence[CellSpec]) -> list[str]:
-    """Names of cells in the names of their parameters: their types in snake case, numbered from the second on."""
+    """Prefixes of the cells' parameter names: their types in snake case, numbered from the second on."""
     entries = [NamedEntry(str(getattr(cell, "type", ""))) for cell in cells]
     default_names(entries, set())
     return [entry.name or "" for entry in entries]

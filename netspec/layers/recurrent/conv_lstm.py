@@ -50,7 +50,7 @@ class ConvLSTM(ForgetGateFields, RecurrentLayer):
         """Return None, because the sizes of the states depend on the input."""
 
     def build(self, builder: Builder, x: Value, *states: Value) -> Value | tuple[Value, ...]:
-        """x: (N, T, C, …), first states, both or none: (N, filters, …) → (N, filters, …), or (N, T, filters, …)."""
+        """x: (N, T, C, …), initial states, both or none: (N, filters, …) → (N, filters, …), or (N, T, filters, …)."""
         require(
             len(x.shape) == self.rank + 3,
             "the input is not a sequence of " + {1: "sequences", 2: "images", 3: "volumes"}[self.rank],

@@ -22,7 +22,7 @@ _STATEFUL = "a separate program is compiled for each batch size, and could not s
 
 
 class RecurrentLayer(CellSpec, LayerSpec):
-    """Base of layers that read a sequence step by step and remember.
+    """Base of layers that read a sequence step by step and pass states from step to step.
 
     Input (N, T, features), output (N, units), or (N, T, units) with `return_sequences`.
     """
@@ -44,8 +44,7 @@ class RecurrentLayer(CellSpec, LayerSpec):
     go_backwards: bool = False
     """Read the sequence from its end; with `return_sequences` the outputs are in the order of reading."""
     zero_output_for_mask: bool = False
-    """`true`: with `return_sequences` the output is 0 at steps that a mask leaves out; false: that of the
-    step before."""
+    """`true`: with `return_sequences` the output is 0 at masked steps; false: it repeats that of the previous step."""
     stateful: bool = False
     """Not available; to continue a sequence, use `return_state` and pass initial states in `from`."""
 
@@ -68,7 +67,7 @@ class RecurrentLayer(CellSpec, LayerSpec):
         return ("output", *self.state_names()) if self.return_state else ()
 
     def build(self, builder: Builder, x: Value, *states: Value) -> Value | tuple[Value, ...]:
-        """x: (N, T, features), first states, all or none: (N, units) → (N, units), or (N, T, units)."""
+        """x: (N, T, features), initial states, all or none: (N, units) → (N, units), or (N, T, units)."""
         require(
             len(x.shape) == 3,
             "the input is not a sequence",
@@ -84,7 +83,7 @@ class RecurrentLayer(CellSpec, LayerSpec):
         return self.select_outputs(y, last, mask)
 
     def require_states(self, states: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> None:
-        """Raise a located error unless there are first states of these shapes, or none."""
+        """Raise a located error unless there are initial states of these shapes, or none."""
         names = self.state_names()
         require(
             len(states) in (0, len(names)),
@@ -275,21 +274,18 @@ class RNN(RecurrentLayer):
     )  # fmt: skip
 
     def state_names(self) -> tuple[str, ...]:
-        """The cell's."""
         return self.cell.state_names()
 
     def sizes(self) -> tuple[int, ...]:
-        """The cell's."""
         return self.cell.sizes()
 
     def description(self) -> int:
-        """The cell's."""
         return self.cell.description()
 
     def run(
         self, builder: Builder, x: Value, initial: Sequence[Value], mask: Value | None, *, reverse: bool
     ) -> tuple[Value, ...]:
-        """The cell's; its parameters are called after it."""
+        """Run the cell; its name is the prefix of the parameters' names."""
         (name,) = cell_names([self.cell])
         with builder.within(name):
             return self.cell.run(builder, x, initial, mask, reverse=reverse)

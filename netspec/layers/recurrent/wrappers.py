@@ -24,7 +24,7 @@ from netspec.schema.specs.spec import problem
 
 
 class WrapperSpec(LayerSpec):
-    """Base of layers with layers in fields."""
+    """Base of layers that have other layers in their fields."""
 
     onnx_roundtrip_blocker: ClassVar = "it is written as the inner layer's operators"
     inner_fields: ClassVar[tuple[str, ...]] = ("layer",)
@@ -32,7 +32,7 @@ class WrapperSpec(LayerSpec):
 
     @model_validator(mode="after")
     def _anonymous(self) -> Self:
-        """The inner layer reads the wrapper's inputs, and its parameters are the wrapper's."""
+        """Reject `from` and `share` of an inner layer: it uses the wrapper's inputs and parameters."""
         for field in self.inner_fields:
             layer = getattr(self, field)
             for attribute, reason in (
@@ -138,7 +138,7 @@ class Bidirectional(WrapperSpec):
         return first, second
 
     def output_names(self) -> tuple[str, ...]:
-        """The output, or both; with `return_state` the states of both in the end."""
+        """The merged output, or both outputs; then, with `return_state`, the final states of both layers."""
         outputs = ("forward", "backward") if self.merge_mode is None else ("output",)
         ways = zip(("forward", "backward"), self._both(), strict=True)
         states = [f"{way}_{name}" for way, layer in ways if layer.return_state for name in layer.state_names()]
@@ -158,7 +158,7 @@ class Bidirectional(WrapperSpec):
         back, *more = as_tuple(build_inner(builder, second, f"backward_{inner_name(second)}", x, *states[count:]))
         if second.return_sequences:
             back, mask = Flip(1)(back), builder.mask()
-            if mask is not None:  # at masked steps each direction repeats another output
+            if mask is not None:  # at masked steps, each direction repeats a different output
                 y, back = (call_elementwise(Where(), broadcast_mask(mask, x), x, 0.0) for x in (y, back))
         require(
             self.merge_mode in (None, "concat") or y.shape == back.shape,

@@ -143,7 +143,7 @@ class ElementwiseIndexing(LayerSpec):
     def check_axis(self, builder: Builder, x: Value, indices: Value) -> int:
         """Check the indices, and return the axis counted from the front.
 
-        Along the other axes there must not be more indices than elements.
+        Along each other axis there must be at most as many indices as elements.
         """
         axis = sample_axis(x, self.axis, "to search along")
         require_indices(x, indices, rank=len(x.shape))
@@ -216,7 +216,7 @@ class ScatterElements(ElementwiseIndexing):
         return self._scatter(x, axis, indices, updates)
 
     def _scatter(self, x: Value, axis: int, indices: Value, updates: Value) -> Value:
-        """Write to the part of x that indices can refer to, and add the rest."""
+        """Write to the part of x that the indices cover, and concatenate the rest."""
         beyond = _shorter_axis(x, axis, indices)
         if beyond is None:
             return indexing.ScatterElements(axis, self.reduction)(x, indices, updates)

@@ -258,7 +258,7 @@ class Pad(LayerSpec):
             index = [min(max(position, 0), size - 1) for position in positions]
         elif self.mode == "wrap":
             index = [position % size for position in positions]
-        else:  # there and back again: 0 1 2 3 2 1 0 1 …
+        else:  # back and forth: 0 1 2 3 2 1 0 1 …
             period = max(1, 2 * (size - 1))
             index = [min(position % period, period - position % period) if size > 1 else 0 for position in positions]
         return Take(axis, tuple(index))(x)

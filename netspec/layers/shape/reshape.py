@@ -99,9 +99,9 @@ Order = Annotated[tuple[int, ...], BeforeValidator(_order, json_schema_input_typ
 
 @LAYERS.register
 class Permute(LayerSpec):
-    """Give the axes of each sample another order.
+    """Reorder the axes of each sample.
 
-    Input (N, …), output (N, …): axis i of the output is axis dims[i - 1] of the input. [2, 1] turns matrices.
+    Input (N, …), output (N, …): axis i of the output is axis dims[i - 1] of the input. [2, 1] transposes matrices.
     """
 
     type: Literal["Permute"] = "Permute"
@@ -123,7 +123,7 @@ class Permute(LayerSpec):
 
 @LAYERS.register
 class RepeatVector(LayerSpec):
-    """Repeat the vector of each sample: a sequence of equal elements, as a decoder wants it.
+    """Repeat the vector of each sample: a sequence of equal vectors, for example as input of a decoder.
 
     Input (N, features), output (N, n, features).
     """
@@ -143,7 +143,7 @@ class RepeatVector(LayerSpec):
 
 @LAYERS.register
 class Squeeze(LayerSpec):
-    """Leave out axes of size 1.
+    """Remove axes of size 1.
 
     Input (N, 1, C, 1), output (N, C). The batch stays.
     """
@@ -168,7 +168,7 @@ class Squeeze(LayerSpec):
 
 @LAYERS.register
 class ExpandDims(LayerSpec):
-    """Put in an axis of size 1.
+    """Insert an axis of size 1.
 
     Input (N, C), output (N, 1, C) for axis 1, (N, C, 1) for axis 2 or -1.
     """
@@ -247,7 +247,7 @@ FEW = 256
 
 @LAYERS.register
 class Tile(LayerSpec):
-    """Repeat the input along an axis, all of it again and again.
+    """Repeat the full input along an axis, as NumPy's `tile` does.
 
     Input (N, C, …), output (N, C · tiles, …).
     """

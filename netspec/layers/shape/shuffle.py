@@ -1,4 +1,4 @@
-"""Channels and positions exchanged: DepthToSpace, SpaceToDepth, ChannelShuffle."""
+"""Layers that rearrange channels and positions: DepthToSpace, SpaceToDepth, ChannelShuffle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netspec.schema.specs.kinds import LAYERS
 
 
 class ChannelShuffling(LayerSpec):
-    """Base of layers that an ONNX round trip may restore as the reshape that they end in."""
+    """Base of layers that end in a reshape in ONNX, which an importer may restore as a Reshape."""
 
     onnx_equivalents: ClassVar[tuple[str, ...]] = ("Reshape",)
 

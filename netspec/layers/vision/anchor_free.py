@@ -19,7 +19,7 @@ from netspec.layers.vision.boxes import BoxSelection
 from netspec.schema.specs.kinds import LAYERS
 
 PRIOR = 0.01
-"""Probability of every class that a new net predicts, whose outputs are near 0. Lin et al. 2017, arXiv:1708.02002."""
+"""Probability of each class in an untrained net, whose outputs are near 0. Lin et al. 2017, arXiv:1708.02002."""
 MAX_LOG_SIZE = 6.0
 """Bound on the logarithm of a box's width and height in cells."""
 
@@ -37,7 +37,7 @@ class CellPredictions:
 
     @classmethod
     def of(cls, builder: Builder, head: Value) -> CellPredictions:
-        """Decode the output of a convolution: (N, 4 + classes, rows, columns). Raises a located error for others."""
+        """Decode a convolution's output (N, 4 + classes, rows, columns). Raises a located error for other shapes."""
         require(
             len(head.shape) == 4 and head.shape[1] > 4,
             "the input is not the grid of a detector",

@@ -29,15 +29,16 @@ class Resize(LayerSpec):
 
     Input (N, C, …), output with other sizes along `axes`: `sizes`, or ⌊size · scale⌋. `coordinate_transformation_mode`
     maps each element of the result to a position in the input, where the nearest element or a mean of the elements
-    around is taken; beyond the border the border's element is used. https://onnx.ai/onnx/operators/onnx__Resize.html
+    around is taken; beyond the border, the element at the border is used.
+    https://onnx.ai/onnx/operators/onnx__Resize.html
     """
 
     type: Literal["Resize"] = "Resize"
     sizes: tuple[PositiveInt, ...] | None = Field(default=None, strict=False)
     """Sizes of the result, one for each of `axes`."""
     scales: tuple[Positive, ...] | None = Field(default=None, strict=False)
-    """Scale factor for each of `axes`; positions depend on it, and not on the sizes rounded down, except if the first
-    and last elements are aligned."""
+    """Scale factor for each of `axes`. Positions follow from it, not from the rounded sizes, unless the first and last
+    elements are aligned."""
     axes: Axes | None = None
     """The axes, counted with the batch as axis 0; default: all from 2 on."""
     mode: Mode = "nearest"
@@ -53,12 +54,12 @@ class Resize(LayerSpec):
     cubic_coeff_a: float = Field(default=-0.75, allow_inf_nan=False)
     """Steepness of the cubic kernel: -0.75 as in PyTorch, -0.5 as in TensorFlow."""
     antialias: bool = False
-    """Averages all elements that a smaller result covers."""
+    """Average all elements that each element of a smaller result covers."""
     exclude_outside: bool = False
     """Elements beyond the border are left out, instead of repeating the border's element."""
     keep_aspect_ratio_policy: Literal["stretch", "not_larger", "not_smaller"] = "stretch"
-    """`sizes` are exact; or all axes have one scale, the largest at which no axis is larger, or the smallest at which
-    none is smaller, than in `sizes`."""
+    """`stretch`: `sizes` are exact; `not_larger`: all axes have one scale, the largest at which none exceeds its size
+    in `sizes`; `not_smaller`: the smallest at which none falls below it."""
     roi: tuple[float, ...] | None = Field(default=None, strict=False)
     """Start of the part along each of `axes`, then its end; 0 is the first element and 1 the last."""
     extrapolation_value: float = Field(default=0.0, allow_inf_nan=False)
@@ -173,13 +174,13 @@ class Resize(LayerSpec):
 
 @dataclass(frozen=True)
 class Filter:
-    """Weight of an element by its distance from a center: 0 from `reach` on."""
+    """Interpolation filter: weight of an element by its distance from a center, 0 from `reach` on."""
 
     name: str
     reach: int
 
     def at(self, distance: Any) -> Any:
-        """The weights of an array of distances, before they are made to sum to 1."""
+        """The weights for an array of distances, before they are normalized to sum to 1."""
         import numpy as np
 
         x = np.abs(distance)
@@ -195,10 +196,10 @@ FILTERS = {name: Filter(name, reach) for name, reach in _REACHES.items()}
 
 
 def filter_weights(size: int, new_size: int, filter_: Filter, *, antialias: bool) -> Any:
-    """Weights (new_size, size) of the elements in each element of the result. Rows sum to 1.
+    """Weights (new_size, size) of the input's elements in each element of the result. Rows sum to 1.
 
-    Positions are the centers of elements. With `antialias` the filter is stretched if the result is smaller, so that
-    every element counts.
+    Positions are the centers of elements. With `antialias` the filter is stretched if the result is smaller than the
+    input, so that every element contributes.
     """
     import numpy as np
 
@@ -221,11 +222,11 @@ def resample(x: Value, sizes: tuple[int, int], interpolation: str, *, antialias:
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"]
 MODES = {"nearest": Sampling("nearest", rounding="round_prefer_ceil"), "bilinear": Sampling("linear")}
-"""Interpolations that the op has."""
+"""Interpolations that the op supports."""
 
 
 def resize_images(x: Value, sizes: tuple[int, ...], interpolation: str, *, antialias: bool = False) -> Value:
-    """x: (N, C, …) → (N, C, *sizes); images only, if the op does not have the interpolation."""
+    """x: (N, C, …) → (N, C, *sizes); only images if the op does not support the interpolation."""
     if interpolation in MODES and (interpolation == "nearest" or not antialias):
         return resize.Resize(tuple(AxisResize(axis, size) for axis, size in enumerate(sizes, 2)), MODES[interpolation])(
             x
@@ -329,7 +330,7 @@ class Resizing(LayerSpec):
     """`bilinear`: weight the four pixels around by their nearness; `nearest`: take the nearest; the others: weight more
     pixels around, some below 0, which keeps edges sharper."""
     antialias: bool = False
-    """Averages all pixels that a smaller output covers, so that none is skipped; has no effect with
+    """Average all pixels that each pixel of a smaller output covers, so that none is skipped; no effect with
     `nearest`."""
     crop_to_aspect_ratio: bool = False
     """Crop two opposite sides equally first, to keep the aspect ratio."""

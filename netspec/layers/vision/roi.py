@@ -147,7 +147,7 @@ class RoiAlign(RoiLayer):
         return Transpose((0, 1, 4, 2, 3))(cells_reduced)
 
     def _weighted_mean(self, x: Value, sides: list[tuple[Value, Value]], images: Value | None) -> Value:
-        """Compute the mean of each cell by two products: with the weights of the rows, and of the columns."""
+        """Compute the mean of each cell by two products: with row weights, then with column weights."""
         (count, regions), (channels, height, width) = sides[0][0].shape, x.shape[-3:]
         rows = _cell_weights(*sides[0], self.height, height)
         columns = _cell_weights(*sides[1], self.width, width)
@@ -166,7 +166,7 @@ class RoiAlign(RoiLayer):
 
 
 def _region_taps(positions: Value, size: int) -> list[Tap]:
-    """The two elements around each position; the border's up to one element beyond it, and nothing further out."""
+    """The two elements around each position, with weight 0 for positions more than one element beyond the border."""
     neighbors = taps(clip(positions, 0, size - 1), size, "linear", "border", align_corners=False)
     inside = near_image(positions, size)
     return [Tap(tap.index, tap.weight * inside) for tap in neighbors]
