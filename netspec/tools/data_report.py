@@ -80,12 +80,12 @@ class DataReport:
         return None if saved is None else saved_tokenizer(saved)
 
     def rate(self, seconds: float) -> float | None:
-        """Samples per second of the loader, measured for `seconds`; None if that is 0 or samples differ in shape."""
+        """Samples per second of the loader, measured for `seconds`; None if this is 0 or samples differ in shape."""
         if not seconds or any(kind.ragged for kind in self.pipeline.fields.values()):
             return None
         with Loader(self.dataset, self.split, seed=self.seed, learned=self.pipeline.learned) as loader:
             batches = iter(loader)
-            next(batches)  # threads are started, files found
+            next(batches)  # the first batch includes starting threads and opening files
             began, samples = time.perf_counter(), 0
             while (passed := time.perf_counter() - began) < seconds:
                 samples += len(next(batches))
@@ -109,7 +109,7 @@ class DataReport:
     def rows(self, samples: int) -> list[dict[str, Any]]:
         """Return up to `samples` prepared samples, at most 8: a mapping of field to shortened value for each.
 
-        Of a table, a sample has the `cells` of its row in the file, by column.
+        A sample of a table also has the `cells` of its row in the file, by column.
         """
         if not samples:
             return []

@@ -31,12 +31,12 @@ def net_of(spec: NetSpec | TrainSpec) -> NetSpec:
 
 
 def batch_size_of(spec: NetSpec | TrainSpec, batch_size: int | None) -> int:
-    """`batch_size`, else that of the training file, else 1."""
+    """Return `batch_size`; by default that of the training file, or 1 for a net."""
     return batch_size or (1 if isinstance(spec, NetSpec) else spec.data.train.batch_size)
 
 
 def kernel_settings(spec: NetSpec | TrainSpec, autotune: str | None = None) -> dict[str, Any]:
-    """The fields of `compile` in a training file, their defaults for a net; `autotune` overrides that of the file."""
+    """Return the fields of `compile` in a training file, or the defaults for a net; `autotune` overrides the file's."""
     from netspec.schema.specs.train import CompileSpec
 
     settings = CompileSpec() if isinstance(spec, NetSpec) else spec.compile
@@ -47,7 +47,7 @@ def kernel_settings(spec: NetSpec | TrainSpec, autotune: str | None = None) -> d
 
 
 def model_settings(spec: NetSpec | TrainSpec, autotune: str | None = None) -> dict[str, Any]:
-    """The arguments with which `load` opens a model that computes as its training file says."""
+    """Return the arguments with which `load` computes as the training file says."""
     return {"precision": str(precision_of(spec)), **kernel_settings(spec, autotune)}
 
 

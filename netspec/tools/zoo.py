@@ -163,7 +163,7 @@ def measured_flops_per_second() -> float:
 
 
 def _with_schema(file: Path, root: Path, copied: Path) -> str:
-    """The text of a YAML file, the schema it names copied into the copy's `root` and named there."""
+    """Return the text of a YAML file whose schema is copied into `root`, with the path of that copy."""
 
     def with_schema(match: re.Match[str]) -> str:
         schema = file.parent / match.group()
@@ -177,7 +177,7 @@ def _with_schema(file: Path, root: Path, copied: Path) -> str:
 
 
 def _renamed(text: str, name: str, target: Path) -> str:
-    """A card whose commands use the copy: no command copies the model, others name the copy's folder or files."""
+    """Return a card whose commands use the copy: names of the model become paths, and `zoo copy` is left out."""
     folder = target.as_posix()
     text = re.sub(rf"^ *netspec zoo copy {re.escape(name)} {COPY}\n", "", text, flags=re.MULTILINE)
     text = re.sub(rf"\b{COPY}/([\w./-]*)", lambda match: shlex.quote(f"{folder}/{match.group(1)}"), text)
@@ -186,7 +186,7 @@ def _renamed(text: str, name: str, target: Path) -> str:
 
 
 def _rooted(text: str, file: Path, root: Path) -> str:
-    """The text of a YAML file with the paths that lead out of the folder `root` made absolute."""
+    """Return the text of a YAML file in which paths that lead out of the folder `root` are absolute."""
     root = root.resolve()
 
     def absolute(match: re.Match[str]) -> str:

@@ -24,7 +24,7 @@ from netspec.schema.language.provenance import canonical_yaml
 from netspec.schema.specs.annotations import fields_by_name
 from netspec.schema.specs.docs import field_docs
 from netspec.schema.yaml.reader import parse_yaml
-from netspec.tools.verification.cases import KINDS, SampleCase, SampleGraph, built, cases, opened
+from netspec.tools.verification.cases import KINDS, SampleCase, SampleGraph, built, cases, open_case
 from tests.interpret import evaluate
 from tests.registry.parametrize import different_forms, each_class
 
@@ -204,7 +204,7 @@ def test_metric_of_uneven_batches_equals_the_metric_of_all_samples(case: SampleC
     parts = []
     for part in (slice(0, 1), slice(1, size)):
         builder = Builder(False, DType.FLOAT64)
-        _, inputs = opened(case, builder, len(range(size)[part]))
+        _, inputs = open_case(case, builder, len(range(size)[part]))
         feeds = {name: full_batch.feeds[name][part] for name in builder.inputs}
         parts.append(totals_of(metric.build(builder, *inputs), feeds))
     join: Any = np.concatenate if metric.collects else sum

@@ -18,7 +18,7 @@ from netspec.graph.op import Op
 from netspec.graph.types import DType
 from netspec.graph.value import in_scope
 from netspec.layers.base import Builder
-from netspec.tools.verification.cases import SampleCase, built, made_of, opened
+from netspec.tools.verification.cases import SampleCase, apply_spec, built, open_case
 from tests.interpret import evaluate
 from tests.registry.parametrize import each_class, each_op
 
@@ -39,9 +39,9 @@ def agree(actual: Any, expected: np.ndarray) -> None:
 def inference(case: SampleCase, size: int) -> Graph:
     """The layer in its inference form, for another batch size than the sample's."""
     builder = Builder(False, DType.FLOAT32)
-    scope, inputs = opened(case, builder, size)
+    scope, inputs = open_case(case, builder, size)
     with in_scope(scope):
-        net = made_of(case.spec(), builder, inputs)
+        net = apply_spec(case.spec(), builder, inputs)
     outputs = net if isinstance(net, tuple) else (net,)
     return Graph({f"y{index}": y for index, y in enumerate(outputs)})
 

@@ -27,7 +27,7 @@ TRAINING = "training"
 
 @dataclass(frozen=True)
 class CheckReport:
-    """A spec without mistakes, in figures."""
+    """A spec without mistakes: its size, notes and warnings."""
 
     kind: str
     """`net` or `training`."""
@@ -132,10 +132,10 @@ def _load(source: Source, overrides: Overrides, *, with_data: bool) -> NetSpec |
 
 
 def _collected(found: Iterable[Problem], checks: Iterable[Callable[[], object]]) -> list[Problem]:
-    """Return the problems `found` so far, and those that checks raise.
+    """Return the problems `found` so far, and those that `checks` raise, each once.
 
-    A problem of several forms of the net is listed once, whatever its notes. So is one of several splits of the same
-    source, whose fields have the same location.
+    Problems that differ only in their notes, such as one per form of the net, count as one. So do problems with the
+    same location, such as one per split of a source.
     """
     problems: dict[Problem, Problem] = {}
 
@@ -167,7 +167,7 @@ def check_expectations(
     spec = load_spec(source, overrides)
     if not isinstance(spec, NetSpec):
         from netspec.training.diagnostics.expectation_checks import (
-            run_expectations,  # a check without it starts no training
+            run_expectations,  # loads training code, which a check without it does not need
         )
         from netspec.training.diagnostics.step_checks import check_step
 
@@ -249,7 +249,7 @@ def check_form(form: str) -> None:
 
 
 def check_net(net: NetSpec, dtype: DType) -> None:
-    """Compare a net with what it says under `expect`. Raises `InputError` with all that is otherwise."""
+    """Compare a net with its `expect` block. Raises `InputError` with all differences."""
     if net.expect is None:
         return
     built = build(net, 1, training=False, dtype=dtype, with_losses=False)
@@ -282,6 +282,6 @@ def _problems(expect: NetExpectation, built: NetGraph) -> Iterator[Problem]:
 
 
 def _flops(built: NetGraph) -> int:
-    """Operations that the outputs take, in the forward direction."""
+    """Return the FLOPs of the forward pass that computes the outputs."""
     nodes = [node for node in topological_order(built.outputs.values()) if not node.op.traits.source]
     return sum(node.op.flops(*(value.type for value in node.inputs)) for node in nodes if not node.op.traits.view)

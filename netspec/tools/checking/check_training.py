@@ -22,7 +22,7 @@ from netspec.training.required_inputs import input_fields, input_ranges
 
 
 def check_training(spec: TrainSpec, data: DataSurvey) -> None:
-    """Build the update, and see that the data feeds the net. Raises `InputError` with all that is wrong."""
+    """Build the update, and check that the data has all inputs of the net. Raises `InputError` with all problems."""
     assert isinstance(spec.solver, SolverSpec)
     problems: list[Problem] = []
     splits = spec.data.splits()
@@ -31,7 +31,7 @@ def check_training(spec: TrainSpec, data: DataSurvey) -> None:
     compiler: Compiler | None = None
     try:
         opened = open_device("null", spec.compile.autotune, spec.compile.rounding)
-        computed = precision_of(spec).compute_dtype  # which device has its types of memory is another question
+        computed = precision_of(spec).compute_dtype  # whether a device supports the storage types is not checked here
         compiler = Compiler(spec.net, solver=spec.solver, dtype=computed, device=opened, loop=spec.train)
     except InputError as error:
         problems += error.problems

@@ -1,4 +1,4 @@
-"""Check a training without running it: what keeps it from starting is found before workers wait for it."""
+"""Check a training without running it, so that problems are found before workers are allocated."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def dry_run(
         >>> netspec.dry_run("train.yaml", workers=64).worker_bytes
     """
     spec = load_train(source, overrides)
-    samples, problems = dict[str, int](), dict[Problem, None]()  # in order, and once though two checks find it
+    samples, problems = dict[str, int](), dict[Problem, None]()  # a dict: two checks may find the same problem
 
     def count_samples() -> None:
         for name, split in spec.data.splits().items():
@@ -72,7 +72,7 @@ def dry_run(
     if problems:
         raise InputError(problems)
     batch = spec.data.train.batch_size
-    worker = worker_memory(spec, workers, batch)  # which tells what a strategy can't do with the net
+    worker = worker_memory(spec, workers, batch)  # raises if the strategy cannot split the net
     servers = spec.parallel.servers_among(workers) if isinstance(spec.parallel, Strategy) else 0
     name, steps = spec.name or spec.net.name, sum(map(steps_of, stage_specs(spec) or [spec]))
     return DryRun(

@@ -123,7 +123,7 @@ def _mismatched_logits(facts: NetFacts) -> Iterator[Problem]:
 
 
 def _binary_loss_of_classes(facts: NetFacts) -> Iterator[Problem]:
-    """A loss for yes or no on classes that exclude each other."""
+    """A binary loss on classes that exclude each other."""
     for link, loss in facts.losses("binary"):
         layer = facts.layers.get(link.sources[0])
         if layer is not None and _activation(layer.fields) == "softmax":
@@ -137,7 +137,7 @@ def _binary_loss_of_classes(facts: NetFacts) -> Iterator[Problem]:
 
 
 def source_of_values(facts: NetFacts, name: str) -> LayerLink | None:
-    """Return the layer that computes the values of `name`, from which other layers only change the shape."""
+    """Return the layer that computes the values of `name`, skipping layers that only change the shape."""
     layer = facts.layers.get(name)
     while layer is not None and type(layer.fields).__name__ in RESHAPING and len(layer.sources) == 1:
         layer = facts.layers.get(layer.sources[0])

@@ -104,7 +104,7 @@ def _causes(spec: TrainSpec, compiler: Compiler, loader: Loader, history: Overfi
 
 
 def _contradictions(compiler: Compiler, loader: Loader) -> int:
-    """Count samples whose inputs of the net are those of an earlier sample with other targets."""
+    """Count samples with the same inputs as an earlier sample but different targets."""
     inputs = compiler.graph(ProgramKind.PREDICT, 1).inputs()
     seen: dict[bytes, bytes] = {}
     contradictions = 0
@@ -116,5 +116,5 @@ def _contradictions(compiler: Compiler, loader: Loader) -> int:
 
 
 def _key(batch: Batch, row: int, inputs: Mapping[str, Any], *, read: bool) -> bytes:
-    """Return the bytes of a sample's inputs that the net reads, or of the others."""
+    """Return the bytes of the arrays of a sample that the net reads, or (`read=False`) of all others."""
     return b"".join(array[row].tobytes() for name, array in batch.inputs.items() if (name in inputs) == read)

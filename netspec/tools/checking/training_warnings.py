@@ -87,7 +87,7 @@ def _number_of_classes(facts: TrainingFacts) -> Iterator[Problem]:
 
 
 def _larger_vocabulary(facts: TrainingFacts) -> Iterator[Problem]:
-    """A tokenizer that may have more tokens than the net."""
+    """A tokenizer that may have more tokens than the net accepts."""
     split = facts.spec.data.train
     tokenizer = getattr(split, "tokenizer", None)
     size = getattr(tokenizer, "size", None)
@@ -174,7 +174,7 @@ def _steps(spec: TrainSpec, survey: Survey) -> int | None:
 
 
 def _unusual_learning_rate(facts: TrainingFacts) -> Iterator[Problem]:
-    """A learning rate far outside of the range that the solver is used with."""
+    """A learning rate far outside of the usual range of the solver."""
     solver = facts.spec.solver
     assert isinstance(solver, SolverSpec)
     low, high = solver.usual_learning_rates
@@ -208,14 +208,14 @@ def _too_much_memory(facts: TrainingFacts) -> Iterator[Problem]:
 
 
 def _needed_memory(facts: TrainingFacts, available: int) -> tuple[int, str, str]:
-    """Return the bytes that are needed, their content, and what needs less; 0 bytes if clearly below `available`."""
+    """Return the bytes that are needed, what they hold, and how to need less; 0 bytes if clearly below `available`."""
     parameters = facts.parameter_bytes
     if facts.spec.parallel is not None or 2 * parameters > available:
         return 2 * parameters, "the parameters and their gradients", FEWER_PARAMETERS
     batch = facts.spec.data.train.batch_size
     values = sum(value.type.nbytes for value in facts.graph.values.values())
     content = "parameters, optimizer states and activations of a training step"
-    if 4 * (parameters + batch * values) < available:  # gradients and states of the solver are of these sizes
+    if 4 * (parameters + batch * values) < available:  # rough sizes of gradients and optimizer states
         return 0, content, _SMALLER_STEP
     return _step_bytes(facts.spec, available), content, _SMALLER_STEP
 

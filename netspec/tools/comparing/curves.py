@@ -67,7 +67,7 @@ def plot(
 
 
 def _is_run(path: Path) -> bool:
-    """Whether a path is that of a run directory, not of a training file or a folder with one."""
+    """Whether a path is a run directory, rather than a training file or a folder with one."""
     return path.is_dir() and not (path / "train.yaml").is_file()
 
 
@@ -129,7 +129,7 @@ def _schedules(solver: SolverSpec) -> Iterator[tuple[str, ScheduleSpec]]:
 def steps_of(spec: TrainSpec) -> int:
     """Number of steps of a training; with `max_epochs` its data is opened to count the samples.
 
-    Raises `InputError` where that can't be read.
+    Raises `InputError` if the data can't be read.
     """
     loop, split = spec.train, spec.data.train
     if loop.max_steps is not None:

@@ -25,7 +25,7 @@ from netspec.training.inference.model import Model
 
 @dataclass(frozen=True)
 class WeightDifference:
-    """One array of either side."""
+    """An array of the first net and its counterpart in the second; None if a net does not have it."""
 
     before: str | None
     after: str | None
@@ -34,38 +34,38 @@ class WeightDifference:
     """Difference of the elements; None if shapes differ or a side has no weights."""
 
     not_finite: tuple[bool, bool] = (False, False)
-    """Whether either side holds NaN or an infinity."""
+    """Whether the array of each side has NaN or infinite elements."""
 
     @property
     def loadable(self) -> bool:
-        """Whether the array of one side could be that of the other."""
+        """Whether both nets have the array, with the same shape."""
         return self.shapes[0] == self.shapes[1]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """All that differs."""
+    """All differences between two nets, trainings or models."""
 
     spec: SpecDifference
     weights: tuple[WeightDifference, ...]
     """All arrays, also those without a difference."""
     outputs: OutputComparison | None
-    """Differences of outputs, by their names in the first net; None where they were not compared."""
+    """Differences of outputs, by their names in the first net; None if they were not compared."""
     why_not: str = ""
     """Reason why outputs were not compared."""
     weighed: tuple[bool, bool] = (True, True)
-    """Whether either side has weights of its own."""
+    """Whether each side has weights."""
     results: tuple[ValueComparison, ...] = ()
     """Losses and metrics, if both sides are run directories."""
 
     @property
     def same(self) -> bool:
-        """Whether nothing at all differs; weights that one side alone has are a difference."""
+        """Whether there is no difference at all; weights on only one side are a difference."""
         return self.alike and len(set(self.weighed)) == 1 and all(result.same for result in self.results)
 
     @property
     def alike(self) -> bool:
-        """Whether nothing differs of what could be compared."""
+        """Whether everything that could be compared is equal."""
         weights = all(weight.loadable and not (weight.gap and weight.gap.max_abs) for weight in self.weights)
         return not self.spec and weights and not (self.outputs and self.outputs.whole.max_abs)
 
@@ -127,7 +127,7 @@ def _resolved_fields(side: LoadedModel) -> dict[str, dict[str, Any]]:
 
 
 def _open_both(before: Path, after: Path, options: ImportOptions | None) -> tuple[LoadedModel, LoadedModel]:
-    """Both sides; weights alone are laid onto the net of the other one."""
+    """Open both sides; weights without a net are loaded into the net of the other side."""
     sides: dict[Path, LoadedModel] = {}
     alone: list[Problem] = []
     problems: list[Problem] = []
@@ -178,7 +178,7 @@ def _renamed(name: str, names: dict[str, str]) -> str:
 def _outputs(
     model: LoadedModel, other: LoadedModel, names: dict[str, str], seed: int
 ) -> tuple[OutputComparison | None, str]:
-    """Compare outputs on the same random samples; or the reason why they cannot be compared."""
+    """Compare outputs for the same random samples; if that is impossible, return None and the reason."""
     if not (model.has_weights and other.has_weights):
         missing = listing([side_name for side_name, side in (("A", model), ("B", other)) if not side.has_weights])
         return None, f"{missing} {'have' if len(missing) > 1 else 'has'} no weights"
@@ -186,16 +186,16 @@ def _outputs(
 
 
 SAMPLES = 2
-"""Random samples that both compute."""
+"""Number of random samples for which outputs are compared."""
 
 
 def compare_models(
     model: Model, other: Model, names: Mapping[str, str] | None = None, seed: int = 0
 ) -> tuple[OutputComparison | None, str]:
-    """Compare outputs, by their names in the first model; or the reason why they cannot be compared.
+    """Compare outputs, by their names in the first model; if that is impossible, return None and the reason.
 
-    Inputs and outputs go by name where both have the same names (`names` says what layers of the first are called in
-    the second), else by order.
+    Inputs and outputs are matched by name if both models have the same names (`names` maps layers of the first to
+    layers of the second), else by position.
     """
     names = names or {}
     graphs = [side.compiler.graph(ProgramKind.PREDICT, SAMPLES) for side in (model, other)]

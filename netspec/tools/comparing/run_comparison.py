@@ -32,12 +32,12 @@ class ValueComparison:
 
     @property
     def at_equal_step(self) -> tuple[int, float, float] | None:
-        """The last step at which both have a value, with the values."""
+        """The last step at which both runs have a value, with the two values."""
         return self.curve[-1] if self.curve else None
 
     @property
     def same(self) -> bool:
-        """Whether both have the same values."""
+        """Whether both runs have the same values."""
         return self.last[0] == self.last[1] and all(before == after for _, before, after in self.curve)
 
 

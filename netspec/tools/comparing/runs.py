@@ -204,7 +204,7 @@ def _differing(values: Sequence[Any], path: str) -> Iterator[str]:
     if mappings is None or (absent and not all(map(_kind, present))):
         return
     for key in dict.fromkeys(key for mapping in mappings for key in mapping):
-        if not (absent and key in KIND_FIELDS):  # the value at `path`
+        if not (absent and key in KIND_FIELDS):  # reported at `path`
             inner = [mapping.get(key) for mapping in mappings]
             yield from _differing(inner, f"{path}.{key}" if path else key)
 

@@ -111,7 +111,7 @@ def _order(rows: Sequence[list[int]], slots: Sequence[_Slot]) -> None:
 
 
 def _position(rows: Sequence[Sequence[int]], slots: Sequence[_Slot], *, down: bool) -> None:
-    """Move each slot as near to the mean of its neighbors as the others of its row allow; boxes are placed first."""
+    """Move each slot as close to the mean of its neighbors as its row allows; boxes are placed first."""
     for row in rows:
         offsets = [0.0]  # least distance of each slot from the first one
         for a, b in pairwise(row):
@@ -120,11 +120,11 @@ def _position(rows: Sequence[Sequence[int]], slots: Sequence[_Slot], *, down: bo
         for at in sorted(range(len(row)), key=lambda at: (not slots[row[at]].is_box, at)):
             each = slots[row[at]]
             neighbors = each.before if down else each.after
-            # A chain of boxes is straight; what passes by gives way.
+            # Prefer boxes as neighbors: a chain of boxes becomes a straight line, and arrows bend around it.
             neighbors = [number for number in neighbors if slots[number].is_box] or neighbors
-            wish = sum(slots[number].x for number in neighbors) / len(neighbors) if neighbors else each.x
+            target = sum(slots[number].x for number in neighbors) / len(neighbors) if neighbors else each.x
             for other in placed:
                 limit = slots[row[other]].x + offsets[at] - offsets[other]
-                wish = max(wish, limit) if other < at else min(wish, limit)
-            each.x = wish
+                target = max(target, limit) if other < at else min(target, limit)
+            each.x = target
             placed.append(at)

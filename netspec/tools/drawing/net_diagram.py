@@ -90,9 +90,9 @@ def net_diagram(net: NetSpec, *, expand: bool = False) -> NetDiagram:
 
 
 def _blocks(outer: str, within: list[str], links: Links) -> dict[str, str]:
-    """Return the block of each layer of an outer block ("" for the net) that is in one with at least two layers.
+    """Return the innermost block, within `outer` ("": the net), of each layer in a block with at least two layers.
 
-    Blocks are called `outer/name/`.
+    Blocks are named `outer/name/`.
     """
     types = _types(links)
     found: dict[str, str] = {}
@@ -107,14 +107,14 @@ def _blocks(outer: str, within: list[str], links: Links) -> dict[str, str]:
         for block, members in parts.items():
             repetitions = _repetitions(block, members, types)
             if all(map(str.isdigit, repetitions)) and not _are_equal(repetitions):
-                pending.append((block, members))  # different parts with numbers as names
+                pending.append((block, members))  # numbered, but different: not repetitions of one block
             elif len(members) > 1:
                 found |= dict.fromkeys(members, block)
     return found
 
 
 def _repetitions(block: str, layers: Sequence[str], types: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the types of a block's layers by the part of their names that follows."""
+    """Return the types of a block's layers by the next part of their names."""
     found: dict[str, list[str]] = {}
     for layer in layers:
         found.setdefault(layer.removeprefix(block).partition("/")[0], []).append(types[layer])
@@ -152,7 +152,7 @@ def _types(links: Links) -> dict[str, str]:
 def _block(name: str, layers: Sequence[str], links: Links, *, is_output: bool) -> DiagramBox:
     types = _types(links)
     repetitions = _repetitions(name, layers, types)
-    repeated = all(map(str.isdigit, repetitions))  # then they are equal
+    repeated = all(map(str.isdigit, repetitions))  # `_blocks` keeps numbered parts together only if they are equal
     contents = Counter(next(iter(repetitions.values())) if repeated else [types[layer] for layer in layers])
     described = ", ".join(kind if count == 1 else f"{kind} ×{count}" for kind, count in contents.items())
     return DiagramBox(name, "block", described, tuple(layers), len(repetitions) if repeated else 1, is_output)

@@ -97,16 +97,17 @@ class DeployedInput:
                 first -= 1
         before, wrapped, inside = transforms[:first], transforms[first:start], transforms[start:]
         raw = types[first]
-        if any(map(sets_size, wrapped)):  # it takes images of all sizes, even if those of the data have one
+        # The transforms accept any size, even if all images of the data have the same.
+        if any(map(sets_size, wrapped)):
             raw = FieldType((raw.shape[0], None, None), raw.dtype)
         return cls(raw, tuple(before), tuple(wrapped), types[start], tuple(inside))
 
     def apply(self, samples: Samples) -> Samples:
-        """Return samples (N, …) of `type` after the transforms of the graph, computed as for a training."""
+        """Return samples (N, …) of `type`, transformed as in training by the transforms inside the graph."""
         return _applied(self.inside, samples)
 
     def ops(self, name: str, batch: int, dtype: DType) -> Value:
-        """Return the input with the transforms of the graph as ops, converted to the element type of the net."""
+        """Return the input after the transforms inside the graph, as ops, converted to the element type of the net."""
         sizes = tuple(size for size in self.type.shape if size is not None)
         with in_scope(Scope(name, "input")):
             x: Value = Input(name, TensorType((batch, *sizes), DType(self.type.dtype)))()
@@ -160,7 +161,7 @@ class DeployedModel:
 
     @cached_property
     def boxes(self) -> dict[str, SelectedBoxes]:
-        """The selection of boxes by output of the graph; its names replace that of the output."""
+        """The box selection of each output that has one; its three outputs replace that output."""
         outputs = self.model.compiler.graph(ProgramKind.PREDICT, 1).outputs
         selected = {}
         for name, value in outputs.items():
@@ -189,7 +190,7 @@ class DeployedModel:
 
     @property
     def raw_tolerance(self) -> float | None:
-        """Tolerance of results for raw samples; None for the usual one."""
+        """Tolerance for results on raw samples; None for the default."""
         steps = [step for deployed in self.inputs.values() for step in deployed.wrapper_transforms]
         return None if all(raw_images.is_exact(step) or raw_sounds.is_exact(step) for step in steps) else RAW_TOLERANCE
 

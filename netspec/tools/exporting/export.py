@@ -330,7 +330,7 @@ def _write_and_compare(
 
 
 def checkpoint_in(path: str | Path | None) -> CheckpointFile | None:
-    """The checkpoint in a file; None where it is something else."""
+    """Return the checkpoint in a file; None if the file is something else."""
     if path is None or format_of(path).name != OWN or read_block(path, CHECKPOINT).kind != "checkpoint":
         return None
     return read_checkpoint(path)
@@ -361,18 +361,18 @@ def _training_in(checkpoint: CheckpointFile | None) -> TrainSpec | None:
         return None
     try:
         return load_train(parse_yaml(checkpoint.spec, "the training in the checkpoint"))
-    except InputError:  # of parts that are not here: the net and its weights go all the same
+    except InputError:  # a package or file that the spec names is missing: export only the net and its weights
         return None
 
 
 def _read_back(model: Model, chosen: Format, path: Path, tolerance: float) -> tuple[Gap | None, str]:
-    """Difference between the net and the written file, or the reason why it is unknown."""
+    """Return the difference between the net and the written file, or the reason why it is unknown."""
     if not chosen.read:
         return None, f"{chosen.name} files do not contain the net"
     source, weights = chosen.parts_of(path)
     try:
         again = open_any(source, options=ImportOptions(weights=weights)).model
-    except InputError as error:  # what the other program has may have no counterpart here
+    except InputError as error:  # the format may have features that netspec cannot import
         message = error.problems[0].message.replace(str(path), path.name)
         return None, f"the written file can't be read back: {message}"
     comparison, why_not = compare_models(model, again)
@@ -400,12 +400,11 @@ def export_model(
     inputs: Mapping[str, Any] | None = None,
     tolerance: float | None = None,
 ) -> ExportReport:
-    """Export a model, compared in onnxruntime with what the model itself computes: on random inputs and on those given.
+    """Export a model, and compare onnxruntime's results with the model's, on random inputs and on `inputs`.
 
-    With `training` in the form of training, losses and new states included; it is compared without what is drawn at
-    random. The metadata contain the net, the names of classes, and the transforms of the training, which are not part
-    of the model.
-    Raises `InputError` where the net has no ONNX form, `RunError` where the results differ.
+    With `training`, writes the training form, which includes losses and new states; it is compared without random
+    values. The metadata contain the net, the names of classes, and the transforms of the training, which are not part
+    of the model. Raises `InputError` if the net has no ONNX form, `RunError` if the results differ.
     """
     compiler, purpose = model.compiler, ProgramKind.FORWARD if training else ProgramKind.PREDICT
 
@@ -518,7 +517,7 @@ def _left_out_metadata(model: Model, spec: NetSpec | TrainSpec, preparation: Pre
 
 
 def _of_training(compiler: Compiler) -> dict[str, str]:
-    """Metadata for a training elsewhere: parameters of gradients, and outputs that are next values of states."""
+    """Metadata for training the ONNX model elsewhere: its trainable parameters, and which outputs are new states."""
     graph = compiler.graph(ProgramKind.FORWARD, 1)
     read, ends = graph.states(), {f"{name}/{NEW}": name for name in compiler.info}
     return {

@@ -136,9 +136,9 @@ def write_card(
 
 
 def _remove_earlier(folder: Path, script: str, names: Collection[str]) -> None:
-    """Remove files of an earlier export, whose script this is, that this export does not have.
+    """Remove the files of an earlier export, which wrote this script, that the new export does not write.
 
-    They are a step model or vocabularies. Otherwise, somebody may run a model with outdated weights.
+    These are a step model or vocabularies. Otherwise, somebody may run a model with outdated weights.
     """
     listed = next((line for line in script.splitlines() if line.startswith(FILES_LINE)), "")
     for file in folder.iterdir():

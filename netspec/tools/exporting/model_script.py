@@ -522,7 +522,7 @@ def _run(outputs: Sequence[ScriptOutput]) -> str:
 def _printed(output: ScriptOutput, row: str, label: str, *, several: bool, whole: bool) -> Iterator[str]:
     """Yield the lines that add the answer of an output to that of its sample, and print it unless JSON is requested.
 
-    `whole`: the net sees all of its image.
+    `whole`: the net sees the whole image.
     """
     values, names = f"{output.variable}[{row}]", output.classes if output.has_names else ""
     by_class = f"dict(zip({names}, {values}.tolist()))" if names else f"{values}.tolist()"
@@ -554,7 +554,7 @@ def _printed(output: ScriptOutput, row: str, label: str, *, several: bool, whole
             yield f"largest = sorted(zip(shares.tolist(), {titles}), reverse=True)"
             shown = [f'print(f"{label}:", ", ".join(f"{{title}} {{share:.1%}}" for share, title in largest if share))']
             fields = '"shares": {title: share for share, title in largest}'
-            if row == "0":  # of an image
+            if row == "0":  # the script reads one image at a time
                 ending = f"_{output.variable}.png" if several else "_mask.png"
                 resized = ".resize(size, Image.Resampling.NEAREST)" if whole else ""
                 yield f"mask = Image.fromarray(mask){resized}"
@@ -581,6 +581,6 @@ def _printed(output: ScriptOutput, row: str, label: str, *, several: bool, whole
 
 
 def _identifier(name: str) -> str:
-    """Return a name as one of Python's that the script does not use otherwise."""
+    """Return a name as a Python identifier that the script does not use otherwise."""
     cleaned = re.sub(r"\W", "_", name, flags=re.ASCII)
     return f"output_{cleaned}" if cleaned in USED or iskeyword(cleaned) or not cleaned.isidentifier() else cleaned

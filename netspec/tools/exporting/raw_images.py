@@ -189,7 +189,7 @@ class _ImageWriter(NodeWriter):
         return self._as_bytes(self._between(values, down))
 
     def _neighbors(self, x: str, axis: int, size: int, interpolation: str) -> tuple[list[str], str]:
-        """Return the indices of the pixels around each of `size` positions, and the distances behind the nearest."""
+        """Return the indices of the pixels around each of `size` positions, and its distance from the pixel before."""
         length = self._length(x, axis)
         positions = self.node("Mul", self.number(np.arange(size) + 0.5),
                               self.node("Div", length, self.number(size)))  # fmt: skip

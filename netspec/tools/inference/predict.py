@@ -322,7 +322,7 @@ def _input_paths(inputs: str | Path | Sequence[str | Path]) -> list[Path]:
 
 
 def refuse_overwriting(output: Path, inputs: str | Path | Sequence[str | Path]) -> None:
-    """Raise `InputError` if predictions would replace one of the files that they are of."""
+    """Raise `InputError` if the output would overwrite one of the input files."""
     for path in _input_paths(inputs):
         if output.resolve() in (path.resolve(), path.resolve().parent):
             raise InputError(
@@ -331,7 +331,7 @@ def refuse_overwriting(output: Path, inputs: str | Path | Sequence[str | Path]) 
 
 
 def _text_hint(text: str) -> str | None:
-    """Return how to predict a text itself, for what looks like one."""
+    """Return a hint how to predict a text itself, if the path looks like a text."""
     is_text = " " in text.strip() and "/" not in text and not Path(text).suffix
     return 'to predict a text, use standard input (--input -) or a row: [{"text": "…"}]' if is_text else None
 
@@ -384,7 +384,7 @@ def _with_stdin_name(batch: PredictedBatch) -> PredictedBatch:
 
 
 def _predict_raw(model: Model, spec: TrainSpec, samples: object, batch_size: int | None) -> Iterator[PredictedBatch]:
-    """Predict for images, rows or texts in memory, which have numbers instead of files."""
+    """Predict for images, rows or texts in memory, which are numbered instead of named by files."""
     with raw_files(samples, inference_split(spec)) as (paths, split):
         yield from _numbered(predict_files(model, spec, paths, batch_size, split, takes_overrides=True))
 

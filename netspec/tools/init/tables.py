@@ -753,7 +753,7 @@ def _same_quantity(column: ColumnSurvey, label: ColumnSurvey, pairs: Sequence[tu
 
 
 def _same_classes(pairs: Sequence[tuple[str, str]]) -> str | None:
-    """Return that each of a few recurring cells has one class; None if that is not so."""
+    """Return a note if each of a few recurring cells has only one class; None otherwise."""
     classes: dict[str, set[str]] = {}
     for cell, answer in pairs:
         classes.setdefault(cell, set()).add(answer)

@@ -23,7 +23,7 @@ from netspec.tools.measuring.timing import Part, Runs, Timing, run_step, time_co
 from netspec.tools.planning.worker_plan import compiler_of, session_of
 
 MEETINGS = 10_000
-"""Steps among which one is looked for at which the workers of a strategy meet."""
+"""Number of steps to search for one at which the strategy synchronizes the workers."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class MessageWait:
 
 @dataclass(frozen=True)
 class Overlap:
-    """A step with what the workers send, without it, and what they send without the step."""
+    """Times of a step with communication, without it, and of the communication alone."""
 
     strategy: str
     workers: int
@@ -51,7 +51,7 @@ class Overlap:
     silent_seconds: float
     """Seconds of the same step without communication."""
     exposed_seconds: float
-    """Seconds per step in which a worker only sends, waits or adds up; the mean of all workers."""
+    """Seconds per step in which a worker only sends, waits or reduces; the mean over workers."""
     alone_seconds: float
     """Seconds of all messages of a step without computation."""
     between_seconds: float
@@ -83,7 +83,7 @@ class Overlap:
 def time_workers(spec: NetSpec | TrainSpec, batch_size: int, device: str, steps: int | None) -> Timing:
     """Time the step of a worker, and how much of its communication is hidden. All workers call this.
 
-    Raises `InputError` where the strategy does not sum up in the step's programs what the workers find.
+    Raises `InputError` if the strategy communicates outside of the step's programs.
     """
     session = session_of(spec, world())
     if not session.alone and session.strategy.servers_among(session.world_group.size):
@@ -169,17 +169,17 @@ def measure_overlap(
 
 
 def communicates(node: Node) -> bool:
-    """Whether workers speak in it, or wait."""
+    """Whether an op sends to or waits for other workers."""
     return isinstance(node.op, CommunicationOp)
 
 
 def exposed(seconds_by_node: Mapping[Node, float]) -> float:
-    """Seconds of a run, by its nodes, in which a worker does nothing but send, wait or add up."""
+    """Seconds of a run in which the worker only communicates: sends, waits or reduces."""
     return sum(seconds for node, seconds in seconds_by_node.items() if communicates(node))
 
 
 def medians(runs: Runs) -> dict[Node, float]:
-    """Seconds of each node."""
+    """Median seconds of each node."""
     medians_by_node = {}
     for calls in zip(*runs, strict=True):
         if calls[0][0] is not None:

@@ -114,30 +114,30 @@ class Profile:
 
     @property
     def evaluation_seconds(self) -> float | None:
-        """Mean time of a batch of the evaluation, without that of getting it; None without an evaluation."""
+        """Mean time of a batch of the evaluation, without loading it; None without an evaluation."""
         seconds = [event.seconds for event in self.evaluation if event.rank == 0 and event.category == TEST]
         return fmean(seconds) if seconds else None
 
     @property
     def step_seconds(self) -> float:
-        """Mean of the steps, with the time that it takes to get their batches."""
+        """Mean time of a step, including the loading of its batches."""
         return fmean(event.seconds for event in self._first() if event.category == STEP)
 
     @property
     def parts(self) -> dict[str, float]:
-        """Seconds per step of each of `PARTS`, and of what belongs to none: calls between operations."""
+        """Seconds per step of each of `PARTS`, and of the rest: calls between operations."""
         seconds = dict.fromkeys(PARTS, 0.0)
         for event in self._first():
             if event.category in PARTS:
                 seconds[event.category] += event.seconds / self.steps
-        if self.queue is not None:  # the thread waits while the device computes
+        if self.queue is not None:  # the time that the thread waits for the device is the time of the operations
             seconds[WAIT] = 0.0
         seconds[OTHER] = max(0.0, self.step_seconds - sum(seconds.values()))
         return seconds
 
     @property
     def operations(self) -> list[OperationTotal]:
-        """The operations by their time, those that take most first."""
+        """The operations in descending order of their time."""
         groups: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
         for event in self._first():
             if event.category in PHASES:
@@ -386,7 +386,8 @@ class Recorder:
         self.queue = self._timer.track
         """Track of the calls; None if they run in the thread that trains."""
         self._events: list[TraceEvent] = []  # in seconds of `perf_counter`
-        self._tracks: dict[Thread, str] = {}  # not by identifier: a new thread may get that of one that has ended
+        # The keys are threads, since Python reuses the identifiers of threads that have ended.
+        self._tracks: dict[Thread, str] = {}
         """Track of each other thread: its name, with a number if another thread has the same."""
         self._nodes: dict[Node, tuple[str, str, dict[str, Any]]] = {}
         self._programs: set[Program] = set()
@@ -405,7 +406,7 @@ class Recorder:
         self.add(name, DATA, start, end)
 
     def _track_of_thread(self) -> str:
-        """Return the track of this thread: those of training and evaluation data have the same names."""
+        """Return the track of this thread: its name, with a number if another loader has a thread of the same name."""
         thread = current_thread()
         if thread not in self._tracks:
             name = thread.name
@@ -421,7 +422,7 @@ class Recorder:
         self.add(name, category, start, perf_counter(), arguments)
 
     def attach(self, program: Program) -> bool:
-        """Record the calls of a program from now on; return whether it is a new one."""
+        """Record the calls of a program from now on; return whether it was not recorded before."""
         if program in self._programs:
             return False
         self._programs.add(program)
@@ -430,7 +431,7 @@ class Recorder:
         return True
 
     def take_calls(self) -> None:
-        """Add the calls of programs since the last time. Waits for the device."""
+        """Add the program calls since the previous `take_calls`. Waits for the device."""
         for node, start, end in self._timer.take():
             name, phase, facts = ("copy of a state", "update", {}) if node is None else self._nodes[node]
             self.add(name, phase, start, end, facts, self.queue)

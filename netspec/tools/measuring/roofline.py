@@ -23,9 +23,9 @@ MATRICES = (512, 1024, 2048)
 COPIED = 2**26
 """Bytes copied at a time: more than caches hold."""
 SHORT, LARGEST, MAX_COPIED = 1e-3, 2**14, 2**31
-"""Seconds below which starting a call is still felt: a GPU is given twice as much, up to such matrices and bytes."""
+"""Calls shorter than this many seconds are dominated by launches: double the size, up to these matrices and bytes."""
 BUDGET = 0.25
-"""Seconds that each measurement goes on for."""
+"""Duration of each measurement in seconds."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class Roofline:
     flops_per_second: float
     """FLOP/s of a large matrix product by the device's own kernel; a multiplication and an addition are two."""
     bytes_per_second: float
-    """Read and written together, of arrays larger than the caches. What fits a cache can be faster than this."""
+    """Bytes read plus bytes written, for arrays larger than the caches. Data that fits into a cache can be faster."""
 
     def seconds(self, flops: float, nbytes: float) -> float:
-        """The time that so much arithmetic and traffic takes at these rates, the one going on during the other."""
+        """Return the minimum time of this work at these rates, if arithmetic and memory traffic overlap."""
         return max(flops / self.flops_per_second, nbytes / self.bytes_per_second)
 
 
 def measure_roofline(device: Device, dtype: DType | Precision = Precision.FLOAT32) -> Roofline:
-    """Measure for about a second. Products run as programs of the device, so the peak is that of its kernels."""
+    """Measure for about a second. Products run as programs of the device, so their rate includes its kernels."""
     sizes, copied, products, copies = list(MATRICES), COPIED, list[float](), list[float]()
     for size in sizes:
         seconds = _fastest(_product(device, dtype, size))
@@ -62,7 +62,7 @@ def _product(device: Device, dtype: DType | Precision, size: int) -> Callable[[]
 
 
 def _negation(device: Device, dtype: DType, nbytes: int) -> Callable[[], None]:
-    """One pass over memory by an elementwise kernel, which may have several threads where a copy has one."""
+    """A pass over memory by an elementwise kernel, which may use several threads, unlike a plain copy."""
     kind = TensorType((nbytes // dtype.itemsize,), dtype)
     return _program(device, Graph({"y": Neg()(Input("x", kind)())}), dtype)
 
@@ -73,14 +73,14 @@ def _copy(device: Device, dtype: DType, nbytes: int) -> Callable[[], None]:
     copy = device.copier(target, source)
 
     def run() -> None:
-        with device.running():  # on the stream that is waited for, where there are several
+        with device.running():  # on the stream that `wait` waits for
             copy()
 
     return _awaited(device, run)
 
 
 def _program(device: Device, graph: Graph, dtype: DType | Precision) -> Callable[[], None]:
-    """Run the graph on random inputs, and then on what the run before left there."""
+    """Return a call of the graph on inputs that are random at first."""
     program = Program(make_plan(graph, device, dtype), device, States({}, device))
     random = np.random.default_rng(0)
     program.write({name: random.standard_normal(value.shape) for name, value in program.inputs.items()})
@@ -96,7 +96,7 @@ def _awaited(device: Device, call: Callable[[], None]) -> Callable[[], None]:
 
 
 def _fastest(call: Callable[[], object]) -> float:
-    """Seconds of the fastest call: what disturbs a measurement only ever makes it longer."""
+    """Seconds of the fastest call, since other work on the machine only adds time."""
     call()
     best, end = float("inf"), perf_counter() + BUDGET
     while (start := perf_counter()) < end or best == float("inf"):

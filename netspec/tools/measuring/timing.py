@@ -44,7 +44,7 @@ class Cost:
     """Time and work of a part of the step."""
 
     seconds: float
-    """Medians, summed up where there are several nodes."""
+    """Median of a node, or the sum of the medians of several nodes."""
     flops: int
     bytes: int
     """Bytes of all operands and results, read and written."""
@@ -52,7 +52,7 @@ class Cost:
     """Seconds of the same work at the machine's measured rates, node by node."""
 
     def rates(self, total_seconds: float) -> dict[str, float]:
-        """FLOP/s, bytes/s, the share of `total_seconds`, and how near the time is to what the machine could do."""
+        """FLOP/s, bytes/s, the share of `total_seconds`, and the ratio of the roofline time to the measured time."""
         return {
             "flops_per_second": _ratio(self.flops, self.seconds),
             "bytes_per_second": _ratio(self.bytes, self.seconds),
@@ -77,7 +77,7 @@ class NodeTime(Cost):
 
 @dataclass(frozen=True)
 class LayerTime(Cost):
-    """All nodes of one layer (or loss, or of no layer)."""
+    """All nodes of one layer or loss, or those that belong to neither."""
 
     name: str
     type: str
@@ -139,7 +139,7 @@ class Timing:
 
     @property
     def layers(self) -> list[LayerTime]:
-        """The nodes summed up, in the order of the net; what belongs to no layer is last."""
+        """The nodes summed by layer, in the order of the net; nodes without a layer come last."""
         nodes_by_layer = {name: [node for node in self.nodes if node.layer == name] for name in [*self.types, ""]}
         return [self._layer(name, nodes) for name, nodes in nodes_by_layer.items() if nodes]
 
@@ -228,8 +228,8 @@ def time_compiled(
 ) -> Timing:  # fmt: skip
     """Time a compiled step on synthetic inputs, on one worker, or on several that all call this.
 
-    `began` is when compilation began. The learning rate is 0, so that weights stay what they were: synthetic data could
-    drive them anywhere. Raises `RunError` if the step does not run.
+    `began` is when compilation began. The learning rate is nearly 0, so that synthetic data does not change the
+    weights. Raises `RunError` if the step does not run.
     """
     net, solver, dtype = compiler.spec, compiler.solver, compiler.precision
     parts = parts_of_step(compiler, batch_size)
@@ -285,7 +285,7 @@ def writer(compiler: Compiler, program: Program, seed: int = 0) -> Callable[[], 
     """Return a function that copies synthetic inputs into the program: normal deviates, or valid integers."""
     types = {name: value.type for name, value in program.inputs.items() if name in compiler.spec.inputs}
     inputs = random_inputs(types, compiler.domains, seed)
-    # The weights stay as they are; some rules divide by the rate.
+    # Small enough to leave the weights unchanged, but not 0: some solvers divide by the rate.
     inputs |= {name: np.array(1e-8) for name in program.inputs if is_rate(name)}
     inputs |= {name: np.array(0.5) for name in program.inputs if name.partition("/")[0] == MOMENTUM}
     inputs |= {WEIGHT: np.array(1.0), FIRST: np.array(True), SHARE: np.array(1.0)}
@@ -294,7 +294,7 @@ def writer(compiler: Compiler, program: Program, seed: int = 0) -> Callable[[], 
 
 
 def run_step(parts: Sequence[Part]) -> float:
-    """Run the parts of a step; the seconds that it took."""
+    """Run the parts of a step; return its duration in seconds."""
     start = perf_counter()
     for program, write, times in parts:
         for _ in range(times):
@@ -315,7 +315,7 @@ def warm_up(parts: Sequence[Part], steps: int | None) -> int:
 
 
 def _measure(parts: Sequence[Part], steps: int | None) -> tuple[list[float], list[Runs]]:
-    """Time complete steps and steps node by node, in turn, on one worker. A `Measure`."""
+    """Time complete steps and steps node by node, in turn, on one worker. Has the type `Measure`."""
     step_seconds, by_node = [], [Runs() for _ in parts]
     for _ in range(warm_up(parts, steps)):
         step_seconds.append(run_step(parts))
@@ -328,7 +328,7 @@ def _measure(parts: Sequence[Part], steps: int | None) -> tuple[list[float], lis
 def _nodes(
     program: Program, runs: Sequence[Sequence[tuple[Node | None, float]]], roofline: Roofline, times: int = 1
 ) -> Iterator[NodeTime]:
-    """Each node with the median of its times, and all that it takes in a step that runs it several `times`.
+    """Yield each node with its median time, multiplied by the `times` that a step runs the program.
 
     States copied at the end of a run count as one node.
     """
@@ -359,7 +359,7 @@ def _nodes(
 
 
 def node_work(program: Program, node: Node) -> tuple[int, int]:
-    """FLOP of a node, and the bytes of its operands and results."""
+    """Return the FLOPs of a node, and the bytes of its operands and results."""
     stored, layouts = program.plan.memory.storage, program.plan.layouts
     values = [*dict.fromkeys(node.inputs), *(value for value in node.outputs if value in stored)]
     nbytes = sum(layouts[value].nbytes(value.type) for value in values)
@@ -367,7 +367,7 @@ def node_work(program: Program, node: Node) -> tuple[int, int]:
 
 
 def stored_types(program: Program, values: Sequence[Value]) -> tuple[str, ...]:
-    """Element type in memory and shape of each value."""
+    """Stored element type and shape of each value."""
     layouts = program.plan.layouts
     return tuple(str(value.type.with_dtype(layouts[value].stored_dtype(value.type))) for value in values)
 

@@ -56,7 +56,7 @@ def gpu_costs(device: PlannedGpu, plans: Mapping[str, ExecutionPlan], states: in
 
 
 def least_time(plan: ExecutionPlan, gpu: Gpu) -> LeastTime:
-    """Each operation at the rate of what bounds it, one after another (Williams et al. 2009, "Roofline")."""
+    """Return the sum of the roofline times of all operations (Williams et al. 2009, "Roofline")."""
     spent = {"arithmetic": 0.0, "memory": 0.0, "launches": 0.0}
     invariant, reference = set(plan.order[: plan.invariant_count]), 0
     for node, choice in plan.choices.items():

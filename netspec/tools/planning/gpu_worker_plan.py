@@ -33,7 +33,7 @@ OF_A_HOST = 8
 
 @dataclass(frozen=True)
 class GpuWorkers(PlainData):
-    """A step of all of them."""
+    """A step of all GPUs of a training."""
 
     name: str
     workers: int
@@ -68,13 +68,14 @@ class GpuWorkers(PlainData):
 
 
 def gpu_workers(spec: NetSpec | TrainSpec, name: str, workers: int, per_host: int, batch_size: int) -> GpuWorkers:
-    """Compile the training as workers on such GPUs do. Raises as `compile_distinct_workers`."""
+    """Compile the training as workers on such GPUs do. Raises the errors of `compile_distinct_workers`."""
     gpu, compiled = GPUS[name], compile_distinct_workers(spec, workers, batch_size, name, per_host)
     clocks = [_clock(worker, gpu, workers, per_host) for worker in compiled]
     clock = max(clocks, key=lambda candidate: candidate.now)
     compute = clock.now - clock.exposed
     if isinstance(strategy := compiled[0].session.strategy, Pipeline) and workers > 1:
-        compute *= (strategy.micro_batches + workers - 1) / strategy.micro_batches  # until the last stage has work
+        # The pipeline fills before the last stage has work.
+        compute *= (strategy.micro_batches + workers - 1) / strategy.micro_batches
     batches = spec.train.accumulate if isinstance(spec, TrainSpec) else 1
     worker, memory = compiled[clocks.index(clock)], max(compiled_worker.memory().nbytes for compiled_worker in compiled)
     hosted = sum(
@@ -93,7 +94,7 @@ def _describe_network(network: str) -> str:
 
 
 class _Clock:
-    """Simulated time of a worker, and of its messages."""
+    """Simulated clocks of a worker and of its messages."""
 
     def __init__(self, gpu: Gpu, workers: int, per_host: int) -> None:
         between = NETWORKS[gpu.links.between]
@@ -106,7 +107,7 @@ class _Clock:
         """Seconds since the start: of computation and of messages; seconds of sending, and of waiting."""
 
     def run(self, plan: ExecutionPlan) -> None:
-        """Follow a program."""
+        """Simulate a program."""
         invariant, under_way = set(plan.order[: plan.invariant_count]), dict[Node, float]()
         for node in plan.order:
             if node in invariant or node not in plan.choices:
@@ -114,17 +115,17 @@ class _Clock:
             if plan.choices[node].kernel.runs_on_host:
                 self._through_host(node)
             elif isinstance(node.op, CommunicationOp):
-                self._sends(node, under_way)
+                self._communicate(node, under_way)
             else:
                 self.now += bounded(node, plan, self.gpu)[1]
 
     def wait(self, duration: float) -> None:
-        """For a message that nothing hides."""
+        """Simulate a blocking message, which nothing hides."""
         self._wait_until(max(self.now, self.sent) + duration)
         self.sent, self.busy = self.now, self.busy + duration
 
-    def _sends(self, node: Node, under_way: dict[Node, float]) -> None:
-        """Whether an operation sends by NCCL, or joins a message that was sent."""
+    def _communicate(self, node: Node, under_way: dict[Node, float]) -> None:
+        """Simulate an operation that starts a message over NCCL, or that waits for one."""
         message = node_message(node, self.cluster)
         if message is None:
             self._wait_until(max((under_way.get(value.node, 0.0) for value in node.inputs), default=0.0))
@@ -147,7 +148,7 @@ class _Clock:
             self.wait(self.copied(nbytes) + network.seconds(nbytes))
 
     def copied(self, nbytes: float) -> float:
-        """Seconds to the CPU and back."""
+        """Seconds to copy a buffer to the CPU and back."""
         return 2 * self.copies.seconds(nbytes)
 
     def _wait_until(self, until: float) -> None:
@@ -156,7 +157,7 @@ class _Clock:
 
 
 def _clock(worker: CompiledWorker, gpu: Gpu, workers: int, per_host: int) -> _Clock:
-    """A worker's, after a step."""
+    """Return the clock of a worker after a step."""
     clock = _Clock(gpu, workers, per_host)
     for plan, times in worker.programs:
         for _ in range(times):

@@ -62,7 +62,7 @@ class ProgramCost:
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated for it in addition to the states."""
+        """Bytes allocated for the program in addition to the states."""
         return self.arena_bytes + self.constant_bytes + self.invariant_bytes + self.staged_bytes
 
 
@@ -139,7 +139,7 @@ class Costs:
 
     @property
     def contraction_flops(self) -> int:
-        """Those of convolutions, matrix products and recurrent cells for the outputs, as most papers count."""
+        """FLOPs of convolutions, matrix products and recurrent cells in the forward pass, as most papers count."""
         return sum(layer.contraction_flops for layer in self.layers)
 
     @property

@@ -270,7 +270,7 @@ def _strategies(names: Sequence[str] | None) -> list[str]:
 
 
 def _samples(spec: NetSpec | TrainSpec, batch_size: int | None, *, per_worker: bool) -> int:
-    """The samples of a step, of all workers or of each."""
+    """Return the samples of a step of all workers, or with `per_worker` of each."""
     if batch_size is not None:
         return batch_size
     if per_worker:
@@ -306,9 +306,10 @@ def measure(spec: NetSpec | TrainSpec, sizes: Sequence[int], device: str = "auto
 
 
 def from_step_time(spec: NetSpec | TrainSpec, seconds: float, batch: int) -> WorkerTimes:
-    """Steps of which one, of `batch` samples, takes `seconds`: divided by the layers' arithmetic.
+    """Return times of a step of `batch` samples that takes `seconds`, split among layers by their FLOPs.
 
-    Backward has twice the arithmetic of forward: a product each for the gradients of inputs and of weights.
+    The backward pass has twice the FLOPs of the forward pass: a product each for the gradients of inputs and of
+    weights.
     """
     facts = layers_of(spec)
     flops = sum(cost.flops for _, cost in facts) or 1
@@ -350,7 +351,7 @@ def as_trained(job: TrainingJob, spec: NetSpec | TrainSpec, every: int | None = 
 
 
 def sizes_to_measure(samples: int, workers: Iterable[int], *, per_worker: bool) -> list[int]:
-    """Batch sizes to time: the smallest share of a worker, the largest, which is the whole batch, and one between."""
+    """Batch sizes to time: the smallest share of a worker, the whole batch, and one between."""
     if per_worker:
         return [min(samples, LARGEST)]
     shares = sorted({samples, *(-(-samples // count) for count in workers)})
@@ -360,7 +361,7 @@ def sizes_to_measure(samples: int, workers: Iterable[int], *, per_worker: bool) 
 
 
 def layers_of(spec: NetSpec | TrainSpec) -> list[tuple[Layer, LayerCost]]:
-    """The layers with what is trained of them, not yet timed; nothing is allocated."""
+    """Return the layers with the shapes of their trained parameters, without times; nothing is allocated."""
     compiler = _compiler(spec)
     costs = list(layer_costs(compiler, compiler.net_graph(ProgramKind.PREDICT, 1)))
     trained = defaultdict[str, list[tuple[int, ...]]](list)
@@ -386,7 +387,7 @@ def _compiler(spec: NetSpec | TrainSpec) -> Compiler:
 
 
 def _dense(net: NetSpec, built: NetGraph) -> dict[str, DenseShape]:
-    """The layers whose weights are a matrix that samples are multiplied by, by their names."""
+    """Return the layers that multiply samples by a weight matrix, by name."""
     shapes, before = dict[str, DenseShape](), None
     for layer in splittable_layers(net, built):
         follows = before is not None and layer.preceding_kernel == before
@@ -395,7 +396,7 @@ def _dense(net: NetSpec, built: NetGraph) -> dict[str, DenseShape]:
 
 
 def _carried(net: NetSpec, costs: Sequence[LayerCost]) -> dict[str, int]:
-    """Bytes a sample of what is still read after each layer, by its name."""
+    """Return the bytes per sample of all values that are still read after each layer, by name."""
     links = resolve_names(net)
     last = dict[str, int]()
     for position, link in enumerate(links.layers):
@@ -410,7 +411,7 @@ def _carried(net: NetSpec, costs: Sequence[LayerCost]) -> dict[str, int]:
 
 
 def _timed(timing: Timing, facts: Sequence[tuple[Layer, LayerCost]]) -> StepCost:
-    """The layers with their times; those of nodes are medians of their own, which may add up to more than a step."""
+    """Return the layers with their times, scaled down if the nodes' medians add up to more than the step."""
     by_name = {layer.name: layer for layer in timing.layers}
     share = min(1.0, timing.step_seconds / timing.nodes_seconds)
     layers = list[Layer]()
@@ -424,7 +425,7 @@ def _timed(timing: Timing, facts: Sequence[tuple[Layer, LayerCost]]) -> StepCost
 
 
 def _adding() -> float:
-    """Seconds a byte that adding up a float32 array takes: the fastest of a few times."""
+    """Return the seconds per byte for adding float32 arrays: the fastest of a few runs."""
     total, addend = np.zeros(ADDED // 4, np.float32), np.ones(ADDED // 4, np.float32)
     best = float("inf")
     for _ in range(5):

@@ -75,7 +75,7 @@ class WorkerTraffic:
 
     @property
     def between_hosts(self) -> float:
-        """Bytes of these that leave a host."""
+        """Bytes that all workers send to other hosts in a step."""
         return sum(message.left() / message.every for message in self.messages)
 
     def as_json(self) -> dict[str, Any]:
@@ -207,13 +207,14 @@ def worker_memory(spec: NetSpec | TrainSpec, workers: int, batch_size: int, devi
 def compile_distinct_workers(
     spec: NetSpec | TrainSpec, workers: int, batch_size: int, device: str = "null", per_host: int | None = None
 ) -> list[CompiledWorker]:
-    """Compile the training for its strategy as each worker does that differs, all on one host by default.
+    """Compile the training for each worker whose programs differ, on one host by default. Nothing is allocated.
 
-    Nothing is allocated. `workers` includes the servers. Raises `InputError` if the training can't be spread over
-    that many.
+    Only the stages of a pipeline differ. `workers` includes the servers. Raises `InputError` if the training can't be
+    spread over that many.
     """
     staged = isinstance(spec, TrainSpec) and isinstance(spec.parallel, Pipeline)
-    ranks = range(workers) if staged else (0,)  # else they are alike, but for a few numbers of what is divided
+    # With other strategies, worker 0 stands for all: their shards differ by a few elements at most.
+    ranks = range(workers) if staged else (0,)
     groups = [SimulatedCommunicator(workers, per_host or workers, rank) for rank in ranks]
     return [_compile_worker(spec, group, batch_size, device) for group in groups]
 

@@ -219,7 +219,7 @@ def example(kind: str, cls: type[Any]) -> str:
         net = {"netspec": 1, "inputs": {"x": {"shape": shape}}, "layers": [{**layer, field: value}]}
         try:
             build(load_net(net), 1, training=False)
-        except InputError:  # it is not for such kernels
+        except InputError:  # the class does not fit kernels of this layer
             continue
         return _net_text(net)
     return ""

@@ -75,7 +75,7 @@ class SampleGraph:
     outputs: tuple[Value, ...]
     feeds: dict[str, np.ndarray]
     scalar: Value
-    """What gradients are taken of: the loss or, of a layer, the output times fixed numbers; and all penalties."""
+    """The scalar to differentiate: the loss, or the outputs of a layer times fixed numbers; plus penalties."""
     wrt: dict[str, Value]
     """Float inputs and states, and the fixed numbers that outputs are multiplied by."""
 
@@ -86,7 +86,7 @@ class SampleGraph:
 
     @cached_property
     def second(self) -> tuple[Value, list[Value]]:
-        """<gradients, fixed numbers>, and its gradient by each of `wrt`."""
+        """The inner product of all gradients with fixed random numbers, and its gradient by each of `wrt`."""
         terms = [
             ReduceSum()(gradient * self.fixed(f"second/{name}", gradient.type))
             for name, gradient in zip(self.wrt, self.gradients, strict=True)
@@ -112,10 +112,10 @@ class SampleGraph:
         return Graph(named, dict(self.builder.updates), self.scalar)
 
 
-def opened(case: SampleCase, builder: Builder, size: int | None = None) -> tuple[Scope, list[Value]]:
-    """The inputs `x0`, `x1`, … of a case, the masks `mask0`, … of those that have one, weights; its scope is entered.
+def open_case(case: SampleCase, builder: Builder, size: int | None = None) -> tuple[Scope, list[Value]]:
+    """Declare the inputs `x0`, `x1`, …, masks `mask0`, … and sample weight of a case; return its scope and the inputs.
 
-    With `size` the batch is another than the sample's.
+    `size` replaces the batch size of the sample.
     """
     sample = case.sample
 
@@ -133,10 +133,10 @@ def opened(case: SampleCase, builder: Builder, size: int | None = None) -> tuple
 
 @cache
 def built(case: SampleCase, training: bool, dtype: DType = DType.FLOAT64) -> SampleGraph:
-    """The case as a graph. The numbers are the same for both precisions and both forms."""
+    """The case as a graph. The values are the same for both precisions and both forms."""
     sample, spec, net = case.sample, case.spec(), Builder(training, dtype)
     feeds: dict[str, np.ndarray] = {}
-    scope, inputs = opened(case, net)
+    scope, inputs = open_case(case, net)
     for index, (shape, name) in enumerate(zip(sample.shapes, sample.dtypes, strict=True)):
         random, label = generator(f"{case.id}/{index}"), f"x{index}"
         if name == "float32":
@@ -152,7 +152,7 @@ def built(case: SampleCase, training: bool, dtype: DType = DType.FLOAT64) -> Sam
     if sample.weight is not None:
         feeds[WEIGHT] = spread(generator(f"{case.id}/{WEIGHT}"), sample.weight, 0.2, 2.0).astype(str(dtype))
     with in_scope(scope):
-        graph = made_of(spec, net, inputs)
+        graph = apply_spec(spec, net, inputs)
     outputs = graph if isinstance(graph, tuple) else (graph,)
     for name, state in net.states.items():
         low = 0.5 if state.role == "statistic" else -1.5  # variances are positive
@@ -167,13 +167,13 @@ def built(case: SampleCase, training: bool, dtype: DType = DType.FLOAT64) -> Sam
     return result
 
 
-def made_of(spec: Any, builder: Builder, inputs: list[Value]) -> Any:
+def apply_spec(spec: Any, builder: Builder, inputs: list[Value]) -> Any:
     """Apply a layer, loss or metric to the inputs."""
     return spec.call(builder, *inputs) if isinstance(spec, LayerSpec) else spec.build(builder, *inputs)
 
 
 def drawn_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """A random mask in which, along the last axis, something counts."""
+    """A random mask with at least one True along the last axis."""
     mask = random.integers(0, 2, shape).astype(bool)
     rows = mask.reshape(-1, shape[-1])
     rows[np.arange(len(rows)), random.integers(0, shape[-1], len(rows))] = True
@@ -181,7 +181,7 @@ def drawn_mask(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
 
 
 def scalar_of(graph: SampleGraph) -> Value:
-    """`SampleGraph.scalar`. The fixed numbers join `wrt`: double backward then tests the gradient by dy too."""
+    """Return `SampleGraph.scalar`. The fixed numbers join `wrt`, so double backward also tests the gradient by dy."""
     terms = [cast(value, graph.builder.dtype) for value in graph.outputs]
     if graph.case.kind == "metric":
         terms = [ReduceSum()(value) for value in terms]

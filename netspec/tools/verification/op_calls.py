@@ -68,7 +68,7 @@ _BYTES = np.arange(180, dtype=np.uint8).reshape(3, 2, 5, 6)
 
 
 def _attention(band: AttentionBand, q: np.ndarray, k: np.ndarray, v: np.ndarray, *mask: np.ndarray) -> Iterator[Any]:
-    """It, and its gradient of the results that it has."""
+    """Attention, and its gradient for the results of the forward op."""
     results = Attention(band).forward(np, q, k, v, *mask)
     yield Attention(band), (q, k, v, *mask)
     yield AttentionGrad(band), (q, k, v, *results, numbers(*results[0].shape, offset=0.6), *mask)
@@ -213,7 +213,7 @@ SAMPLES: tuple[tuple[Op, tuple[np.ndarray, ...]], ...] = (
     (shape.Reorder(target=Layout.channels_last(4)), (numbers(2, 3, 4, 5),)),
     (shape.Reorder(target=Layout.channels_last(4)), (numbers(2, 40, 3, 13),)),
     (shape.Reorder(source=Layout.channels_last(4)), (numbers(1, 64, 3, 2),)),
-    # Vectors of 16 channels are what libraries have code for.
+    # libraries have kernels for multiples of 16 channels
     (batch_normalization.BatchNormalizationTraining(), (numbers(3, 16, 2, 3), numbers(16, low=0.5), numbers(16))),
     (
         batch_normalization.BatchNormalizationGrad(),
@@ -253,9 +253,9 @@ def _samples(dtype: DType) -> Iterator[OpCall]:
 def _calls_by_op(
     dtype: DType,
 ) -> tuple[dict[type[Op], tuple[list[OpCall], list[OpCall]]], list[tuple[SampleCase, bool]]]:
-    """For each op the samples, and the first different calls in graphs of cases: at most `MAX_CALLS` together.
+    """Return the samples of each op, and the first different calls in graphs of cases: at most `MAX_CALLS` together.
 
-    Also the cases with these calls. Their graphs are alike in both precisions, so that only these few are built in
+    Also returns the cases with these calls. Their graphs are alike in both precisions, so only these few are built in
     float32, with their second gradients.
     """
     forms = all_forms() if dtype == DType.FLOAT64 else _calls_by_op(DType.FLOAT64)[1]
@@ -266,7 +266,7 @@ def _calls_by_op(
     keys = {_key(sample.node) for samples, _ in by_op.values() for sample in samples}
     for case, training in forms:
         net = built(case, training, dtype)
-        # Gradients of inference have no ops in addition to those of training and its gradients.
+        # The inference form has no gradient ops that the training form does not have.
         graph = net.graph(order=2 if net.builder.training else 0)
         new: dict[Node, None] = {}
         counts = Counter({op: len(samples) + len(of_cases) for op, (samples, of_cases) in by_op.items()})
@@ -321,7 +321,7 @@ def _key(node: Node) -> tuple[Op, tuple[TensorType, ...]]:
 
 @cache
 def calls(dtype: DType = DType.FLOAT64, most: int = MAX_CALLS) -> list[OpCall]:
-    """The samples, and of each op the first `most` different calls that the cases make."""
+    """The samples of each op, and the first different calls in graphs of cases, up to `most` calls in all."""
     of_ops = _calls_by_op(dtype)[0].values()
     return [each for samples, of_cases in of_ops for each in samples + of_cases[: max(most - len(samples), 0)]]
 
