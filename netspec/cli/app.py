@@ -1,6 +1,6 @@
-"""The table of commands, and `run`, which hands the command line to one of them.
+"""The table of commands, and `run`, which runs one of them.
 
-A command's module is imported when it is asked for: `netspec check` does not pay for `netspec train`.
+The module of a command is imported only if it is named: `netspec check` does not load what `netspec train` needs.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ class Commands(TyperGroup):
     """A group that imports a command when it is named."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, without importing anything."""
+        """Return the names of all commands, without importing anything."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Command | None:
-        """The command called so. Raises `InputError` for another name."""
+        """Return the command with a name. Raises `InputError` if there is none."""
         if cmd_name not in COMMANDS:
-            if ctx.resilient_parsing:  # of a shell that completes what is being typed
+            if ctx.resilient_parsing:  # while a shell completes a word
                 return None
             raise InputError(
                 f"there is no command `{cmd_name}`",
@@ -104,7 +104,7 @@ class Commands(TyperGroup):
         return command
 
     def get_help_option(self, ctx: Any) -> Any:
-        """The option --help, False by default: to convert a missing value, typer would import pydantic."""
+        """Return the option --help with the default False; for a missing default, typer would import pydantic."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.default = False
@@ -126,7 +126,7 @@ class Plain(TyperCommand):
         return [*(name for name, _ in self._arguments()), "[OPTIONS]"]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, then options, each with its help."""
+        """Write the arguments, then the options, each with its help."""
         arguments = self._arguments()
         options = [_help_record(option, ctx) for option in self.get_params(ctx) if option.param_type_name == "option"]
         for title, rows in (("Arguments", arguments), ("Options", [row for row in options if row])):
@@ -135,7 +135,7 @@ class Plain(TyperCommand):
                     formatter.write_dl(rows)
 
     def _arguments(self) -> list[tuple[str, str]]:
-        """Return the name and the help of each argument; one that takes two kinds of words has a line for each."""
+        """Return the name and the help of each argument; an argument with two kinds of values has a line for each."""
         arguments: list[Any] = [param for param in self.params if param.param_type_name == "argument"]
         return [
             row
@@ -159,7 +159,7 @@ class CommandApp(typer.Typer):
     def add_command(self, *examples: str, name: str | None = None) -> Callable[[Function], Function]:
         """Return a decorator that adds a function as a command, with examples at the end of its help.
 
-        `name`: required in a group of commands.
+        In a group of commands, `name` is required.
         """
         return self.command(name, cls=Plain, epilog=_epilog(examples))
 
@@ -179,7 +179,7 @@ def app_of(command: str) -> typer.Typer:
 
 
 def _epilog(examples: Sequence[str]) -> str | None:
-    """The end of a command's help, if it has any: commands to paste."""
+    """Return the end of a command's help, with examples that can be pasted; None without examples."""
     if not examples:
         return None
     title = "Example:" if len(examples) == 1 else "Examples:"
@@ -200,16 +200,16 @@ def _root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Print a traceback if a command fails.")] = False,
 ) -> None:
-    """Take the options that come before a command; `main` has seen to --debug, wherever it stands."""
+    """Declare the options before a command; `main` itself handles --debug, wherever it stands."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Run the command in `words`; its exit status. What goes wrong is raised."""
+    """Run the command in `words`; return its exit status. Exceptions pass through."""
     app = CommandApp(HELP, *EXAMPLES)
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     app.callback(cls=Commands, context_settings=settings)(_root)
     try:
         status = get_command(app).main(args=list(words), prog_name="netspec", standalone_mode=False)
-    except SystemExit as end:  # raised by typer if stdout is closed; the other workers must still learn that we end
+    except SystemExit as end:  # typer exits if stdout is closed; other workers must still learn that this one ends
         status = end.code
     return status if isinstance(status, int) else 0

@@ -1,4 +1,4 @@
-"""`netspec convert`: a model of one format into one of another, in one step."""
+"""`netspec convert`: convert a model file to another format in one step."""
 
 from __future__ import annotations
 

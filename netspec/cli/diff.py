@@ -1,4 +1,4 @@
-"""`netspec diff`: what differs between two nets, trainings or models, in meaning and in numbers."""
+"""`netspec diff`: differences between two nets, trainings or models: layers, settings, weights and results."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _change(before: float | None, after: float | None) -> str:
 
 
 def _summary(difference: Difference) -> Iterator[str]:
-    """Counts, differences of outputs, and whether anything differs."""
+    """Yield lines with counts, differences of outputs, and whether anything differs."""
     from netspec.tools.comparing.diff import SAMPLES
 
     fitting = sum(weight.loadable for weight in difference.weights)

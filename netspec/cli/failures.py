@@ -1,4 +1,4 @@
-"""Failures as reported to the user: problems, an exit status, and their JSON form."""
+"""Report exceptions to the user: as text, as JSON, and by the exit status."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from contextlib import suppress
 from typing import Any
 
 from netspec.cli.app import COMMANDS, USAGE_ERROR
-from netspec.cli.streams import tell
-from netspec.cli.workers import end_job, told_by_another
+from netspec.cli.streams import print_stderr
+from netspec.cli.workers import end_job, reported_by_another
 from netspec.errors import InputError, Problem, as_netspec_error, did_you_mean
 from netspec.schema.plain_json import json_text
 
 
 def report(error: Exception, words: Sequence[str], *, debug: bool) -> int:
-    """Tell what went wrong on stderr, and as JSON on stdout where `words` ask for it; the exit status."""
+    """Print an error on stderr, with `--json` in `words` also as JSON on stdout; return the exit status."""
     reported = InputError(_usage_problem(error)) if isinstance(error, USAGE_ERROR) else as_netspec_error(error)
     trace = "".join(traceback.format_exception(error)) if debug else ""
     command = next((word for word in words if word in COMMANDS), "")
     text, output = trace + reported.render(), _output(reported.problems, command) if "--json" in words else ""
     end_job(reported.exit_status, error=text, output=output)
-    if told_by_another(command):
+    if reported_by_another(command):
         return reported.exit_status
     if output:
-        with suppress(OSError):  # nobody takes it: `main` sees that too
+        with suppress(OSError):  # stdout is closed, which `main` reports
             print(output, flush=True)
-    tell(text)
+    print_stderr(text)
     return reported.exit_status
 
 
@@ -35,7 +35,7 @@ def _output(problems: Sequence[Problem], command: str) -> str:
 
 
 def as_json(command: str, problems: Sequence[Problem]) -> Any:
-    """The problems in the form in which a command's `--json` gives its results."""
+    """Return the problems in the form of a command's `--json` results."""
     data = [problem.as_json() for problem in problems]
     match command:
         case "check":

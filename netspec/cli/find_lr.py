@@ -47,7 +47,7 @@ def find_lr(
 
 
 def _print_losses(result: LearningRateTest) -> None:
-    """A table of rates, evenly spread, with the remarkable ones."""
+    """Print a table of evenly spread rates, including the lowest loss, the steepest descent and the divergence."""
     end = "then not finite" if result.not_finite else "diverged"
     remarks = {result.lowest: "lowest loss", result.steepest: "steepest descent", result.diverged_at: end}
     rates, last = result.learning_rates, len(result.learning_rates) - 1

@@ -116,7 +116,7 @@ def _print(result: ImportResult) -> None:
 
 
 def _names(renames: list[str]) -> dict[str, str | None]:
-    """The new names given as `old=new`; an empty one leaves an array out. Raises `InputError` as `shapes_of`."""
+    """Parse renames `old=new`; an empty `new` drops an array. Raises `InputError` that lists all invalid ones."""
     names: dict[str, str | None] = {}
     problems: list[Problem] = []
     for text in renames:

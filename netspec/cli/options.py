@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and the telling apart of files and overrides."""
+"""Options and arguments that several commands share, and functions that parse them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Device: TypeAlias = Annotated[
 
 
 def _use_threads(count: int | None) -> int | None:
-    """Say it where the libraries look when they are loaded, which is later."""
+    """Set OMP_NUM_THREADS, which the libraries read when they are loaded."""
     if count is not None:
         require_at_least(1, {"--threads": count})
         os.environ["OMP_NUM_THREADS"] = str(count)
@@ -58,7 +58,7 @@ Threads: TypeAlias = Annotated[int | None, threads_option("all")]
 
 
 def _level(level: str | None) -> str | None:
-    levels = ("off", "quick", "full")  # those of the schema, which takes long to load
+    levels = ("off", "quick", "full")  # a copy of the schema's, which takes long to load
     if level is not None and level not in levels:
         expected, hint = f"one of {listing(levels)}", did_you_mean(level, levels)
         raise InputError("--autotune: there is no such level", expected=expected, got=level, hint=hint)
@@ -66,7 +66,7 @@ def _level(level: str | None) -> str | None:
 
 
 def autotune_option(action: str) -> Any:
-    """Return the option --autotune, which does `action` at a level."""
+    """Return the option --autotune; `action` is the beginning of its help."""
     text = f"{action}: off, quick, full [default: the file's]."
     return typer.Option("--autotune", metavar="LEVEL", callback=_level, help=text)
 
@@ -86,9 +86,9 @@ Form: TypeAlias = Annotated[str, typer.Option("--form", metavar="inference|train
 
 
 def files_and_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words that name files, and those that are changes: `a.b=1`, `~a.b`.
+    """Split words into files and overrides (`a.b=1`, `~a.b`).
 
-    What exists as a file is one, so that a folder may be called `lr=0.1`.
+    The path of an existing file is a file even if it contains `=`: `lr=0.1/net.yaml`.
     """
     changes = [word for word in words if ("=" in word or word.startswith("~")) and not Path(word).is_file()]
     return [word for word in words if word not in changes], changes

@@ -18,7 +18,7 @@ STATES = {
 
 
 def print_json(data: Any) -> None:
-    """One JSON value on stdout, indented."""
+    """Print one JSON value on stdout, indented."""
     print(json_text(data, indent=2))
 
 
@@ -28,12 +28,12 @@ def print_json_line(data: Any) -> None:
 
 
 def count(number: int) -> str:
-    """A whole number with its thousands apart: `1,234,567`."""
+    """Format an integer with separators of thousands: `1,234,567`."""
     return f"{number:,}"
 
 
 def scaled(number: float, unit: str) -> str:
-    """A number of a unit with three digits or so: `2.29 MFLOP`, `431 kB`. Steps are of 1000."""
+    """Format a number with a unit and three digits: `2.29 MFLOP`, `431 kB`. Prefixes are powers of 1000."""
     power = 0
     while abs(number) >= 999.5 and power < len(UNITS) - 1:
         number, power = number / 1000, power + 1
@@ -42,7 +42,7 @@ def scaled(number: float, unit: str) -> str:
 
 
 def size(nbytes: int) -> str:
-    """Bytes to read: `1.72 MB`."""
+    """Format a number of bytes: `1.72 MB`."""
     return scaled(nbytes, "B")
 
 
@@ -63,7 +63,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Itera
     for position, column in enumerate(columns):
         grid.add_column(Text(column, "bold"), justify="right" if position in numbers else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*map(Text, row))  # not markup: `[64, 1, 28, 28]` is what it looks like
+        grid.add_row(*map(Text, row))  # brackets in texts such as `[64, 1, 28, 28]` are not markup
     if terminal:
         console.print(grid)
         return

@@ -1,4 +1,4 @@
-"""`netspec plan`: what a net is and costs, before anything is allocated."""
+"""`netspec plan`: layers, shapes, parameters, FLOPs and memory of a net, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -277,9 +277,9 @@ def _print_messages(sent: WorkerTraffic) -> None:
     titles = [f"a {role} sends" for role in sent.roles]
     rows = [
         [
-            message.name, listing(message.contents, 3), *([_often(message)] if _repeats(sent) else []),
+            message.name, listing(message.contents, 3), *([_times_per_step(message)] if _repeats(sent) else []),
             size(round(message.nbytes)), *(size(round(nbytes)) for nbytes in sent.sent_bytes(message).values()),
-            size(round(message.left() / message.every)), _begin(message),
+            size(round(message.left() / message.every)), _send_time(message),
         ]
         for message in sent.messages
     ]  # fmt: skip
@@ -296,12 +296,12 @@ def _repeats(sent: WorkerTraffic) -> bool:
     return any((message.times, message.every) != (1, 1) for message in sent.messages)
 
 
-def _often(message: CollectiveMessage) -> str:
+def _times_per_step(message: CollectiveMessage) -> str:
     """Number of times per step: `3`, `1/8`."""
     return count(message.times) + (f"/{count(message.every)}" if message.every > 1 else "")
 
 
-def _begin(message: CollectiveMessage) -> str:
+def _send_time(message: CollectiveMessage) -> str:
     """Return when a message is sent, as text."""
     if message.starts is None:
         return "between steps"

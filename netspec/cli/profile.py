@@ -11,7 +11,7 @@ from netspec.cli import DONE
 from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Json, Overrides, Threads, Training, writable
 from netspec.cli.output import count, print_json, table
-from netspec.cli.workers import start, to_start
+from netspec.cli.workers import should_start, start
 from netspec.distributed import world
 from netspec.errors import counted
 from netspec.tools.bounds import require_at_least
@@ -60,7 +60,7 @@ def profile(
     require_at_least(1, {"--steps": steps})
     require_at_least(0, {"--warmup": warmup})
     writable(output, "--output")
-    if workers is not None and to_start(workers):
+    if workers is not None and should_start(workers):
         words = [spec, *(overrides or []), "--steps", str(steps), "--warmup", str(warmup), "--output", str(output)]
         return start(workers, ["profile", *words, "--device", device, *["--json"] * as_json])
     from netspec.tools.measuring.profiling import profile as profile_spec

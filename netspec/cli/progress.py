@@ -65,7 +65,7 @@ class EventLines:
 
 @contextmanager
 def display(*, as_json: bool) -> Iterator[Listener]:
-    """The listener for where the output goes."""
+    """Yield the listener that suits the output: a terminal, a file or pipe, or a program."""
     if as_json:
         yield json_lines
     elif sys.stdout.isatty():
@@ -91,7 +91,7 @@ def _bar() -> Progress:
         TextColumn("{task.fields[test]}", style="green"),
         TextColumn("{task.fields[rate]}/s", style="dim"),
         TimeRemainingColumn(compact=True),
-        auto_refresh=False,  # redrawn by events alone: no second thread next to the training
+        auto_refresh=False,  # only events redraw: no second thread runs next to the training
         transient=True,
     )
 
@@ -107,7 +107,7 @@ class Bar:
         """The last training loss, until an evaluation is printed."""
 
     def __call__(self, event: Event) -> None:
-        """Take one event in."""
+        """Show an event."""
         match event["event"]:
             case "start":
                 self._progress.update(self._task, total=event["steps"], completed=event["step"])
@@ -149,7 +149,7 @@ class Bar:
 
 
 def _figure(test: dict[str, Any]) -> str:
-    """The first metric of an evaluation, or its loss. Long names are cut, so that the bar fits 80 columns."""
+    """Format the first metric of an evaluation, or its loss. Long names are cut so that the bar fits 80 columns."""
     name, value = next(iter(test["metrics"].items()), ("loss", test["loss"]))
     return "" if value is None else f"{test.get('split', 'test')} {_short(name)} {value:.4f}"
 

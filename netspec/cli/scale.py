@@ -1,4 +1,4 @@
-"""`netspec scale`: how a training would do on many workers, before there are any."""
+"""`netspec scale`: predict the speed of a training on many workers."""
 
 from __future__ import annotations
 
@@ -172,5 +172,5 @@ def _print(report: ScalingReport) -> None:
 
 
 def _ms(seconds: float) -> str:
-    """Milliseconds, with digits enough to tell times below one apart."""
+    """Format milliseconds, with three significant digits below 10 ms."""
     return f"{1000 * seconds:,.1f}" if seconds >= 0.01 else f"{1000 * seconds:.3g}"

@@ -1,4 +1,4 @@
-"""`netspec search`: train with many values of fields, and the best of them."""
+"""`netspec search`: train with many values of fields, and keep the best."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any, TextIO, cast
 
 
 class Output:
-    """The standard output, which remembers why it could not be written."""
+    """The standard output, which records why writing failed."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -44,7 +44,7 @@ class Output:
             raise
 
     def finish(self) -> None:
-        """Write out what is still buffered; where that can't be done, let it go nowhere."""
+        """Flush the stream; discard what cannot be written."""
         if self._stream is None:
             return
         try:
@@ -55,9 +55,9 @@ class Output:
 
 @contextmanager
 def standard_streams() -> Iterator[Output]:
-    """The standard output, in place of `sys.stdout` while the block runs; a closed error stream leads nowhere then.
+    """Replace `sys.stdout` by an `Output` while the block runs; if stderr is closed, open the null device for it.
 
-    Characters that a terminal or a pipe can't take (`→` in Latin-1, a file name of odd bytes) are escaped.
+    Characters that the streams can't encode (`→` in Latin-1, undecodable bytes of file names) are escaped.
     """
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  as long as the process runs
@@ -74,8 +74,8 @@ def standard_streams() -> Iterator[Output]:
         sys.stdout = before
 
 
-def tell(text: str) -> None:
-    """Print on the error stream, if anything takes it."""
+def print_stderr(text: str) -> None:
+    """Print on stderr; discard the text if stderr is closed."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -83,7 +83,7 @@ def tell(text: str) -> None:
 
 
 def _discard(stream: TextIO) -> None:
-    """Let what is still buffered for a stream go nowhere, so that the interpreter ends without a complaint."""
+    """Redirect a stream to the null device, so that Python does not complain about its buffer at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""`netspec test`: how good weights are on the test data."""
+"""`netspec test`: evaluate weights on the test data."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def evaluate(
 
 
 def _print_values(name: str, values: TableRow | Mapping[str, TableRow]) -> None:
-    """Numbers by their names, or a table."""
+    """Print values by their names, or a table."""
     from netspec.tools.inference.evaluation_files import AXES, is_confusion_matrix
 
     rows: dict[str, dict[str, float]] = {}
@@ -104,5 +104,5 @@ def _print_values(name: str, values: TableRow | Mapping[str, TableRow]) -> None:
 
 
 def _number(value: float) -> str:
-    """Counts as they are, else six digits behind the point."""
+    """Format a count as an integer, another value with six decimals."""
     return count(value) if isinstance(value, int) else f"{value:.6f}"

@@ -10,7 +10,7 @@ from netspec.cli import DONE
 from netspec.cli.app import CommandApp
 from netspec.cli.options import Autotune, Device, Json, NetModel, Overrides, Threads
 from netspec.cli.output import count, print_json, scaled, size, table
-from netspec.cli.workers import start, to_start
+from netspec.cli.workers import should_start, start
 from netspec.distributed import world
 from netspec.tools.bounds import require_at_least
 
@@ -64,7 +64,7 @@ def time(
     from netspec.tools.measuring.timing import time as time_spec
 
     require_at_least(1, {"--batch-size": batch_size, "--steps": steps})
-    if workers is not None and to_start(workers):
+    if workers is not None and should_start(workers):
         from netspec.tools.specs import batch_size_of, load_spec
 
         loaded = load_spec(spec, overrides or ())

@@ -1,4 +1,4 @@
-"""`netspec train`: train as a training file says."""
+"""`netspec train`: train as a training file describes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netspec.cli import DONE, INTERRUPTED
 from netspec.cli.app import CommandApp
 from netspec.cli.options import Device, Overrides, Threads, Training
 from netspec.cli.output import count, print_json_line, size
-from netspec.cli.workers import start, to_start
+from netspec.cli.workers import should_start, start
 from netspec.errors import InputError, command, counted, words_of_options
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def train(
     With --json, the last event is `done`, `error` or `interrupted`.
     """
     checkpoint, changes = _checkpoint_among(overrides or []) if resume else (None, overrides or [])
-    starts = workers is not None and to_start(workers)
+    starts = workers is not None and should_start(workers)
     run_options = {"--resume": resume, "--run-dir": run_dir, "--dry-run": dry_run, "--workers": starts}
     if overfit is not None:
         from netspec.cli.overfit import overfit as memorize
@@ -166,7 +166,7 @@ def _run_training(
     from netspec.training.run import Interrupted
     from netspec.training.run import run as run_training
 
-    device_notices.set_listener(None)  # events of the run have the notes
+    device_notices.set_listener(None)  # the run has its own events for these notes
     try:
         with display(as_json=as_json) as shown:
             run = run_training(
@@ -186,7 +186,7 @@ def _run_training(
 
 
 def _dry_run(spec: str, changes: list[str], workers: int | None, weights: str | None, *, as_json: bool) -> int:
-    """Say what the training would be; of processes that a launcher of MPI has started, the first one does."""
+    """Print a summary of the training that would run; in an MPI job, only the first process prints."""
     from netspec.backends.launcher_env import launcher_rank, launcher_size
     from netspec.tools.checking.dry_run import dry_run
 
@@ -197,7 +197,7 @@ def _dry_run(spec: str, changes: list[str], workers: int | None, weights: str | 
 
 
 def _described(run: DryRun) -> str:
-    """The training that would run, in four lines."""
+    """Describe the training that would run, in four lines."""
     split = run.largest_share < run.batch_size
     each = f": {count(run.largest_share)} samples each" if split else ""
     if split and run.batch_size % run.workers:
@@ -213,13 +213,16 @@ def _described(run: DryRun) -> str:
 
 
 def _checkpoint_among(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """The checkpoint to go on from, if one is among the arguments behind `--resume`; and the overrides."""
+    """Split the arguments of `--resume` into the checkpoint, if there is one, and the overrides."""
     files = [argument for argument in arguments if "=" not in argument and not argument.startswith("~")]
     return (files[0] if files else None), [argument for argument in arguments if argument not in files[:1]]
 
 
 def _stop_message(stopped: Interrupted) -> str:
-    """One line: how it stopped, and the command that goes on. The run's own spec holds the overrides already."""
+    """Describe in one line where the run stopped, and the command that continues it.
+
+    The command needs no overrides, since the spec of the run contains them.
+    """
     from netspec.training.events import stop_reason_suffix
 
     again = command("train", stopped.run_dir / "spec.yaml", "--resume", *stopped.options)

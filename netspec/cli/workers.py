@@ -1,4 +1,4 @@
-"""`--workers N`: the same command as N workers."""
+"""The option `--workers N`, which runs a command as N workers, and the end of a job of workers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from netspec.errors import InputError
 from netspec.tools.bounds import require_at_least
 
 MAX_PROCESSES_PER_CORE = 64
-"""Processes that are started for each core: more would take the machine down before they say so."""
+"""Largest number of processes per core: more could exhaust the memory of the machine before an error is reported."""
 
 
-def to_start(workers: int) -> bool:
-    """Whether workers are to be started. Raises `InputError` where another number was started already."""
+def should_start(workers: int) -> bool:
+    """Return whether to start workers. Raises `InputError` if a launcher has started a different number."""
     require_at_least(1, {"--workers": workers})
     if not is_launched_job():
         return workers > 1
@@ -36,7 +36,7 @@ def to_start(workers: int) -> bool:
 def start(workers: int, words: Sequence[str]) -> int:
     """Run netspec with `words`, a command and its arguments, on several workers; return the exit status.
 
-    Raises `InputError` for what is missing here before anything is started, and `RunError` where a worker dies.
+    Raises `InputError` if MPI is missing or the number is too large, `RunError` if a worker dies.
     """
     from netspec.distributed.launcher.launch import launch
     from netspec.distributed.launcher.mpi_discovery import require_mpiexec
@@ -53,22 +53,22 @@ def start(workers: int, words: Sequence[str]) -> int:
 
 
 def _program() -> list[str]:
-    """Return the words that call this command line again, with the same Python and modules."""
+    """Return the command line that runs netspec again, with the same Python and modules."""
     called, debug = Path(sys.argv[0]), ["--debug"] * ("--debug" in sys.argv)
     words = [str(called)] if called.stem == "netspec" and called.is_file() else ["-m", "netspec"]
     return [sys.executable, *words, *debug]
 
 
-TOGETHER = ("train", "time", "profile", "verify-parallel")
-"""Commands that all workers of a job run together; the others each runs by itself."""
-TOLD_WITHIN = 1.0
-"""Seconds that the reporting process has: when the first process ends, a launcher may kill all."""
+COLLECTIVE_COMMANDS = ("train", "time", "profile", "verify-parallel")
+"""Commands that all workers of a job run together; each worker runs any other command by itself."""
+REPORT_SECONDS = 1.0
+"""Seconds that another process has to report a failure: once a process ends, a launcher may kill all."""
 
 
-def enter() -> None:
+def join_job() -> None:
     """Join the job that this process was started for, if there is one.
 
-    Ignores a job that can't be joined: commands that each worker runs by itself don't need it; a training reports it.
+    A job that can't be joined is ignored here: some commands run in each worker by itself, and a training reports it.
     """
     if CONTROL_SOCKET in os.environ:
         from netspec.distributed.launcher.control_socket import connect
@@ -81,8 +81,8 @@ def enter() -> None:
             join()
 
 
-def leave(status: int) -> int:
-    """The exit status with which this process ends; where it is one of several and did not do its work, all end."""
+def leave_job(status: int) -> int:
+    """Report the exit status of this process, and return it. If it failed as one of several workers, end the job."""
     if status:
         end_job(status)
     if is_launched_job():
@@ -92,16 +92,16 @@ def leave(status: int) -> int:
     return status
 
 
-def told_by_another(command: str) -> bool:
-    """Whether another process tells the failure of a command, and has had time to: none could join their job."""
-    by_another = command in TOGETHER and is_launched_job() and not is_host_spokesman()
+def reported_by_another(command: str) -> bool:
+    """Return whether another process reports the failure of a command, after giving it time to do so."""
+    by_another = command in COLLECTIVE_COMMANDS and is_launched_job() and not is_host_spokesman()
     if by_another:
-        time.sleep(TOLD_WITHIN)
+        time.sleep(REPORT_SECONDS)
     return by_another
 
 
 def end_job(status: int, *, error: str = "", output: str = "") -> None:
-    """End the job with what there is to tell, if this process is one of several; else return."""
+    """If this process is one of several, end the job with an error message and output; otherwise return."""
     if not is_launched_job():
         return
     from netspec.distributed.world import watchdog
@@ -109,5 +109,5 @@ def end_job(status: int, *, error: str = "", output: str = "") -> None:
     watch = watchdog()
     if watch is not None:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends already
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the job ends already
         watch.fail(status, error=error, output=output)

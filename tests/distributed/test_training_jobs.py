@@ -1,4 +1,4 @@
-"""`netspec train --workers`: trainings that are done, killed, stopped, gone on with; what is wrong beforehand."""
+"""`netspec train --workers`: trainings that finish, are killed, stopped, resumed; and errors before the start."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def spec(tmp_path: Path) -> Path:
 
 
 def until(job: Job, event: str) -> dict:
-    """The next event of a kind that a training tells."""
+    """Return the next event of this type that the training prints."""
     while (line := job.line()) and json.loads(line)["event"] != event:
         pass
     assert line, job.process.communicate()[1]
@@ -66,7 +66,7 @@ def until(job: Job, event: str) -> dict:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below one."""
+    """Return all descendants of a process."""
     below = [int(part) for part in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [*below, *(descendant for child in below for descendant in descendants(child))]
 
@@ -95,7 +95,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 
 def test_many_trainings_use_no_more_communicators_than_one(jobs, spec: Path, tmp_path: Path) -> None:
-    """MPI has about two thousand communicators, and memory that workers share lasts as long as the job."""
+    """MPI supports about two thousand communicators, and shared memory is not freed before the job ends."""
     strategies: tuple[dict[str, Any], ...] = ({"strategy": "parameter_server"}, {"strategy": "hogwild"})
     base_spec = yaml.safe_load(spec.read_text()) | {"net": str(spec.parent / "net.yaml"), "train": {"max_steps": 2}}
     base_spec["data"]["train"]["path"] = str(spec.parent / "blobs.npz")
@@ -118,7 +118,7 @@ def test_many_trainings_use_no_more_communicators_than_one(jobs, spec: Path, tmp
 def test_runs_with_killed_workers_resume_to_the_same_weights(
     jobs, spec: Path, tmp_path: Path, ways: Sequence[dict[str, Any]]
 ) -> None:
-    """Those that nobody kills run in one job with those that go on."""
+    """The uninterrupted runs share a job with the resumed ones."""
     runs = {}
     for parallel in ways:
         path = tmp_path / f"{parallel['strategy']}.yaml"
@@ -184,7 +184,7 @@ def test_closed_output_ends_the_job_quietly_with_a_checkpoint(jobs, spec: Path, 
     job = jobs.train(spec, "--workers", 2, "--run-dir", tmp_path / "run", "--json", *changes, *PLAIN)
     read = until(job, "log")["step"]
     job.process.stdout.close()
-    assert (job.end(), job.err) == (1, "")  # as one worker ends
+    assert (job.end(), job.err) == (1, "")  # as with a single worker
     (saved,) = (tmp_path / "run" / "checkpoints").iterdir()
     assert read_checkpoint(saved).progress["step"] > read
 
@@ -197,7 +197,7 @@ def test_interrupted_training_resumes_with_other_worker_count(jobs, spec: Path, 
     last = json.loads(job.out.splitlines()[-1])
     assert last["event"] == "interrupted"
     assert job.err.splitlines()[0] == "finishing this step, then saving; Ctrl-C again stops now"
-    assert job.err.count("\n") == 2  # of one worker: that line, and how to go on
+    assert job.err.count("\n") == 2  # printed once: that line, and the command to resume
     assert job.err.endswith(f" train {tmp_path / 'run' / 'spec.yaml'} --resume --workers 2\n")
     changes = [f"train.max_steps={last['step'] + 5}"]
     resumed = jobs.train(tmp_path / "run" / "spec.yaml", "--resume", "--json", *changes, *PLAIN)
@@ -222,7 +222,7 @@ def test_debug_reaches_workers(jobs, spec: Path, tmp_path: Path) -> None:
     (tmp_path / "blobs.npz").write_bytes(b"no zip")
     job = jobs.train(spec, "--workers", 2, "--debug", "--run-dir", tmp_path / "run", *PLAIN)
     assert job.end() == 2
-    assert job.err.count("Traceback (most recent call last)") == 1  # all have found the same
+    assert job.err.count("Traceback (most recent call last)") == 1  # all workers fail in the same way, and one reports
 
 
 def test_a_launcher_and_workers_must_agree(jobs, spec: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_launcher_and_workers_must_agree(jobs, spec: Path) -> None:
 
 @pytest.fixture
 def hidden(tmp_path: Path, monkeypatch) -> None:
-    """An mpi4py that is found and can't be loaded, as where its library is missing."""
+    """An mpi4py that cannot be imported, as if its MPI library were missing."""
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "mpi4py.py").write_text("raise ImportError('no library of that name')")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'hidden'}{os.pathsep}{ROOT}")
@@ -267,7 +267,7 @@ def test_missing_mpi_is_reported_with_the_install_command(spec: Path, hidden: No
 def test_failure_to_join_is_reported_once_per_host(rank: str, message: int, spec: Path, monkeypatch, capfd) -> None:
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     monkeypatch.delitem(sys.modules, "netspec.distributed.communicators.mpi", raising=False)
-    monkeypatch.setattr("netspec.cli.workers.TOLD_WITHIN", 0)
+    monkeypatch.setattr("netspec.cli.workers.REPORT_SECONDS", 0)
     monkeypatch.setenv("PMI_SIZE", "4")
     monkeypatch.setenv("PMI_RANK", "2")
     monkeypatch.setenv("MPI_LOCALRANKID", rank)
@@ -303,7 +303,7 @@ def test_data_error_on_one_worker_keeps_the_checkpoint_of_all(
     jobs, spec: Path, tmp_path: Path, split: str, steps: int, ranks: int, more: list[str]
 ) -> None:
     actual = dict(np.load(tmp_path / "blobs.npz"))
-    actual["features"][46] = np.nan  # of the 8th batch of 6, and of its second half: worker 1's, to train and to test
+    actual["features"][46] = np.nan  # in the second half of the 8th batch of 6, which is worker 1's part
     np.savez(tmp_path / "damaged.npz", **actual)
     full, failed = tmp_path / "whole", tmp_path / "failed"
     changes = [*PLAIN, "data.train.shuffle=false", "train.checkpoint_every=4", f"train.max_steps={steps}", *more]
@@ -339,13 +339,15 @@ def test_workers_evaluate_validation_data_in_training_and_test_data_once(
     tests = [(event["step"], event["split"], event["samples"]) for event in events if event["event"] == "test"]
     assert tests[:2] == [(5, "validation", 25), (10, "validation", 25)]
     losses = {event["step"]: event["loss"] for event in events if event.get("split") == "validation"}
-    best = min(losses, key=losses.__getitem__)  # servers and workers race: either evaluation may be the best
+    best = min(losses, key=losses.__getitem__)  # updates race, so either evaluation may be the best
     assert tests[2:] == [(best, "test", 50)]
     for name in ("validation", "test"):
         single = netspec.test(folder / "spec.yaml", weights=folder / "best.h5", split=name, device="reference")
         assert single.loss == pytest.approx(
-            events[-1][name]["loss"], rel=1e-6
-        )  # batches of other sizes round otherwise
+            events[-1][name]["loss"],
+            rel=1e-6,
+            # other batch sizes round differently
+        )
 
 
 def test_too_many_workers_are_rejected(spec: Path, capfd) -> None:

@@ -1,8 +1,8 @@
-"""Hierarchical sums with the first three workers on one simulated host and all others on another; worker 0 reports."""
+"""Hierarchical sums; the first three workers are on one simulated host, all others on another. Worker 0 reports."""
 
 import numpy as np
 
-from netspec.cli.workers import enter, leave
+from netspec.cli.workers import join_job, leave_job
 from netspec.distributed import world
 from netspec.distributed.communicators.hierarchical import HierarchicalAllReduce, HostGroups, make_host_groups
 
@@ -10,7 +10,7 @@ SIZES = 100_003, 1000, 3, 1
 EPSILON = {"": 0.0, "bfloat16": 2.0**-8}
 """Half the distance of two neighbours, of numbers near 1."""
 
-enter()
+join_job()
 workers = world()
 rank, size = workers.rank, workers.size
 assert size > 4
@@ -22,20 +22,20 @@ groups = HostGroups(inside, across, 2, counted=inside.sent + across.sent)
 assert (across.size == 2) == (inside.rank < 2)
 
 
-def of(worker: int, number: int) -> np.ndarray:
+def array_of(worker: int, number: int) -> np.ndarray:
     """An array of a worker."""
     return np.random.default_rng([worker, number]).standard_normal(SIZES[number % len(SIZES)]).astype(np.float32)
 
 
 for form, epsilon in EPSILON.items():
-    many = [of(rank, number) for number in range(8)]
+    many = [array_of(rank, number) for number in range(8)]
     sums = [HierarchicalAllReduce(workers, groups, form, array) for array in many]
-    for _ in range(2):  # the same objects again
+    for _ in range(2):  # the objects are reused
         for number, array in enumerate(many):
-            array[...] = of(rank, number)
+            array[...] = array_of(rank, number)
         before = workers.sent
         pending = [sum.start() for sum in sums]
-        for number in np.random.default_rng(rank).permutation(8):  # looked after and joined in another order on each
+        for number in np.random.default_rng(rank).permutation(8):  # each worker advances and waits in a different order
             pending[number - 1].advance()
             pending[number].wait()
         w, nbytes = groups.intra_host.size, sum(array.nbytes for array in many)
@@ -43,15 +43,15 @@ for form, epsilon in EPSILON.items():
         between = nbytes / 2 * (0.5 if form else 1) * (groups.intra_host.rank < 2)
         assert abs(workers.sent - before - within - between) < 64 * len(many)
         for number, array in enumerate(many):
-            everyone = [of(worker, number).astype(np.float64) for worker in range(size)]
+            everyone = [array_of(worker, number).astype(np.float64) for worker in range(size)]
             rounded = epsilon * 3 * sum(map(abs, everyone)) + size * 2.0**-22
             assert (abs(array - sum(everyone)) <= rounded).all()
             assert len(set(workers.all_gather_bytes(array.tobytes()))) == 1
-flat = of(rank, 0)
+flat = array_of(rank, 0)
 workers.all_reduce(flat)
-many[0][...] = of(rank, 0)
+many[0][...] = array_of(rank, 0)
 HierarchicalAllReduce(workers, groups, "", many[0]).start().wait()
-np.testing.assert_allclose(many[0], flat, rtol=0, atol=size * 2.0**-22)  # sums below 16 in other orders
+np.testing.assert_allclose(many[0], flat, rtol=0, atol=size * 2.0**-22)  # sums below 16, added in another order
 if workers.is_first:
     print("all agree", flush=True)
-leave(0)
+leave_job(0)

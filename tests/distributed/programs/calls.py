@@ -1,20 +1,20 @@
-"""Every call of a communicator, on any number of workers; each asserts, and the first one says that all is well."""
+"""Test every call of a communicator on any number of workers; the first worker prints that all agree."""
 
 import numpy as np
 
-from netspec.cli.workers import enter, leave
+from netspec.cli.workers import join_job, leave_job
 from netspec.distributed import world
 
-enter()
+join_job()
 workers = world()
 rank, size = workers.rank, workers.size
 assert size > 1
-assert (workers.host_rank, workers.host_size) == (rank, size)  # on one host
+assert (workers.host_rank, workers.host_size) == (rank, size)  # all workers are on one host
 assert workers.describe()["workers"] == size == len(workers.describe()["hosts"])
 assert workers.is_first == (rank == 0)
 
 for dtype in ("float32", "float64", "int32"):
-    for shape in ((), (1,), (0,), (3, 5), (1_000_003,)):  # the last goes another way than small ones
+    for shape in ((), (1,), (0,), (3, 5), (1_000_003,)):  # large arrays use another algorithm
         sums = np.full(shape, rank + 1, dtype)
         workers.all_reduce(sums)
         np.testing.assert_array_equal(sums, np.full(shape, size * (size + 1) // 2, dtype), strict=True)
@@ -22,7 +22,7 @@ for dtype in ("float32", "float64", "int32"):
         workers.broadcast(received)
         np.testing.assert_array_equal(received, np.full(shape, 7, dtype), strict=True)
 
-# Several sums under way, joined in another order than they were started in.
+# Several sums at a time, which end in a different order than they start.
 many = [np.full(1000, rank * 10.0 + number) for number in range(5)]
 pending = [workers.start_all_reduce(worker) for worker in many]
 while not pending[2].advance():
@@ -32,12 +32,12 @@ for number in (4, 2, 0, 1, 3):
 for number, summed in enumerate(many):
     np.testing.assert_array_equal(summed, 10.0 * size * (size - 1) / 2 + number * size)
 
-# Sums are the same on every worker, to the bit, where rounding depends on the order.
+# Sums are bit-identical on all workers, even if rounding depends on the order.
 noise = np.random.default_rng(rank).standard_normal(100_001).astype(np.float32)
 workers.all_reduce(noise)
 assert len(set(workers.all_gather_bytes(noise.tobytes()))) == 1
 
-assert workers.all_gather_bytes(b"x" * rank) == [b"x" * index for index in range(size)]  # of each length, none included
+assert workers.all_gather_bytes(b"x" * rank) == [b"x" * index for index in range(size)]  # of all lengths, including 0
 assert workers.all_gather_objects({"rank": rank, "π": [None, 1.5]}) == [
     {"rank": index, "π": [None, 1.5]} for index in range(size)
 ]
@@ -48,7 +48,7 @@ for other, gathered in enumerate(workers.all_gather_arrays(arrays)):
     np.testing.assert_array_equal(gathered["a"], np.arange(other, dtype=np.int64), strict=True)
     np.testing.assert_array_equal(gathered["b/c"], np.full((2, 0, other), 1.0, np.float16), strict=True)
 
-# From one to the next: tags are kept apart, and messages of one in order; a part of the workers has ranks of its own.
+# Send to the next worker: tags are kept apart, messages of one tag in order. A part of the workers has its own ranks.
 ahead, behind = (rank + 1) % size, (rank - 1) % size
 for count in (1, 1_000_003):
     out = [np.full(count, rank * 10.0 + number) for number in range(3)]
@@ -63,7 +63,7 @@ part = workers.split(rank % 2)
 assert (part.rank, part.size) == (rank // 2, len(range(rank % 2, size, 2)))
 assert part.all_gather_objects(rank) == list(range(rank % 2, size, 2))
 
-for counts in (range(size), range(size, 0, -1), [0] * (size - 1) + [1000]):  # parts of each length, none included
+for counts in (range(size), range(size, 0, -1), [0] * (size - 1) + [1000]):  # parts of all lengths, including 0
     whole = [np.arange(count, dtype=np.float32) + 100 * number for number, count in enumerate(counts)]
     for dtype in ("float32", "int64"):
         parts = workers.gatherv(whole[rank].astype(dtype), list(counts))
@@ -74,7 +74,7 @@ for counts in (range(size), range(size, 0, -1), [0] * (size - 1) + [1000]):  # p
         np.testing.assert_array_equal(handed, whole[rank].astype(dtype), strict=True)
 workers.barrier()
 
-# Memory that all share; nobody may write to the second piece what others look for in the first.
+# Shared memory: writing to one piece must not change the other.
 pieces = [workers.share_memory(8 * size).view(np.int64) for _ in range(2)]
 for piece in pieces:
     piece[rank] = 10 + rank
@@ -88,4 +88,4 @@ np.testing.assert_array_equal(pieces[0], [-1, -1, *range(12, 10 + size)])
 np.testing.assert_array_equal(pieces[1], 10 + np.arange(size))
 if workers.is_first:
     print(f"{size} workers agree", flush=True)
-leave(0)
+leave_job(0)

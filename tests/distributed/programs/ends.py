@@ -1,4 +1,4 @@
-"""Workers that end as the first argument says, as commands of netspec do; the first one tells all process ids."""
+"""Workers that end as the first argument says, like commands of netspec; the first worker prints the process ids."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 
 from netspec.backends.cuda.execution_queue import NOT_READY, is_complete
 from netspec.cli.failures import report
-from netspec.cli.workers import enter, leave
+from netspec.cli.workers import join_job, leave_job
 from netspec.distributed import Communicator, world
 from netspec.distributed.communicators.nccl import nccl_group
 from netspec.distributed.monitoring.activity import report_activity, report_run_dir, wait_until
@@ -37,14 +37,14 @@ def act() -> int:
         case "raise", 1:
             raise AssertionError("nobody catches it")
         case "leave", 1:
-            sys.exit()  # Python's own end: it says nothing to the others
+            sys.exit()  # the normal end of Python, which does not notify the other workers
         case (("SIGKILL" | "SIGSEGV" | "SIGBUS" | "SIGSTOP"), 1):
             time.sleep(4 * PAUSE)
             os.kill(os.getpid(), getattr(signal, HOW))
         case "hang", 1:
             report_activity(8, "sleeping")
             time.sleep(60)
-        case "part", rank:  # ways: each waits for all on a communicator of its own
+        case "part", rank:  # each waits for all others on a different communicator
             from netspec.distributed.communicators.mpi import MpiCommunicator
 
             [MpiCommunicator() for _ in range(workers.size)][rank].barrier()
@@ -57,7 +57,7 @@ def act() -> int:
 
 
 def wait_for_gpu(workers: Communicator, *, stuck: bool) -> None:
-    """A GPU waits for that of another worker, by a library whose `abort` takes its time."""
+    """Wait for a simulated GPU that waits for another worker's; aborting its NCCL group takes long."""
     with pytest.MonkeyPatch.context() as patch:
         machine = Machine(2)
         library = nccl.install(patch, machine)
@@ -78,7 +78,7 @@ def wait_for_gpu(workers: Communicator, *, stuck: bool) -> None:
 
 
 def steps() -> int:
-    """Steps until all were asked to stop; 130 then."""
+    """Run steps until a stop is requested; return 130."""
     with Signals() as signals:
         for step in range(1000):
             report_activity(step)
@@ -89,7 +89,7 @@ def steps() -> int:
             if world().is_first and step == 3:
                 print("steps", flush=True)
             time.sleep(PAUSE)
-        while "slowly" in sys.argv:  # saves
+        while "slowly" in sys.argv:  # simulates saving
             time.sleep(PAUSE)
     if world().is_first:
         print("saved", flush=True)
@@ -97,7 +97,7 @@ def steps() -> int:
 
 
 if __name__ == "__main__":
-    enter()
+    join_job()
     if patience := os.environ.get("PATIENCE"):
         set_timeouts(*map(float, patience.split()))
     pids = world().all_gather_objects(os.getpid())
@@ -113,4 +113,4 @@ if __name__ == "__main__":
             print("at once", flush=True)
     except (InputError, RunError) as error:
         status = report(error, ["train", *sys.argv[2:]], debug=False)
-    sys.exit(leave(status))
+    sys.exit(leave_job(status))

@@ -4,7 +4,7 @@ import sys
 
 import netspec
 from netspec.cli.failures import report
-from netspec.cli.workers import enter, leave
+from netspec.cli.workers import join_job, leave_job
 from netspec.distributed import join
 from netspec.training import TrainingLoop
 
@@ -20,10 +20,10 @@ class FailingCallback(netspec.Callback):
 
 
 if __name__ == "__main__":
-    enter()
+    join_job()
     status = 0
     try:
         netspec.train(sys.argv[1], run_dir=sys.argv[2], device="reference", callbacks=[FailingCallback()])
     except netspec.NetspecError as error:
         status = report(error, ["train", *sys.argv[1:]], debug=False)
-    sys.exit(leave(status))
+    sys.exit(leave_job(status))

@@ -1,4 +1,4 @@
-"""Trainings as `trainings.py` runs them, each worker with a GPU of the tests' own: a machine on the CPU."""
+"""Run trainings like `trainings.py`, with a simulated GPU for each worker."""
 
 import runpy
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Gpu(library.LibraryDevice):
 
 
 class Plain(Gpu):
-    """All but what workers exchange is NumPy's, in streams: little is compiled."""
+    """Computes everything but messages by NumPy on streams, so that little is compiled."""
 
     backends: ClassVar[tuple[str, ...]] = ("reference", "nccl", "library")
 
@@ -41,7 +41,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setitem(device_registry.DEVICES, "cuda", Gpu)
     patch.setitem(device_registry.DEVICES, "plain", Plain)
     nccl.install(patch, machine, MPI.COMM_WORLD)
-    # A GPU does what it is given while its process waits for another one.
+    # The simulated GPU proceeds while its process waits for another worker.
     waits = activity.wait_until
 
     def wait_until(done: Callable[[], bool], *, idle: bool = False) -> None:
@@ -53,4 +53,4 @@ with pytest.MonkeyPatch.context() as patch:
 
     patch.setattr(mpi, "wait_until", wait_until)
     runpy.run_path(str(Path(__file__).parent / "trainings.py"), run_name="__main__")
-    machine.synchronize()  # what the others wait for still
+    machine.synchronize()  # finish the messages that other workers wait for

@@ -1,15 +1,15 @@
-"""Workers on two hosts of two each: who is where, and a large sum; the first one tells what went over the network."""
+"""Two workers on each of two hosts: ranks, and a large sum; the first worker prints the bytes sent over the network."""
 
 from pathlib import Path
 
 import numpy as np
 
-from netspec.cli.workers import enter, leave
+from netspec.cli.workers import join_job, leave_job
 from netspec.distributed import world
 
 COUNT = 1_000_003
 
-enter()
+join_job()
 workers = world()
 assert (workers.size, workers.host_size, workers.host_rank) == (4, 2, workers.rank % 2)
 total = np.full(COUNT, workers.rank + 1, np.float32)
@@ -19,4 +19,4 @@ np.testing.assert_array_equal(total, np.float32(10))
 received = workers.all_gather_objects(int(card[1]))
 if workers.is_first:
     print(len(set(workers.describe()["hosts"])), min(received), flush=True)
-leave(0)
+leave_job(0)

@@ -1,4 +1,4 @@
-"""`many.py LIST`: the trainings of a list, and all of them again, which take nothing more of MPI; the first tells."""
+"""`many.py LIST`: run the trainings of a list twice, and print how many MPI objects each round has created."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ created: list[str] = []
 
 
 class Counted(mpi.MpiCommunicator):
-    """Tells of what MPI gives."""
+    """Records the communicators and shared memory that are created."""
 
     def __init__(self, *members: Any) -> None:
         created.append("a communicator")

@@ -1,7 +1,6 @@
-"""Three workers and two servers in every mode, on a gradient that everybody knows.
+"""Three workers and two servers in every mode, with known gradients.
 
-The last worker is slow: it begins when the first one has come as far ahead of it as the mode lets it, and is no hurry
-later.
+The last worker is slow: it starts only when the first is as far ahead as the mode allows, and pauses in each step.
 """
 
 import time
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from netspec.cli.workers import enter, leave
+from netspec.cli.workers import join_job, leave_job
 from netspec.distributed import Communicator, world
 from netspec.distributed.parameter_server.client import Client
 from netspec.distributed.parameter_server.protocol import NEVER
@@ -19,9 +18,9 @@ from netspec.distributed.strategies.parameter_server import ParameterServer
 
 WORKERS, STEPS, PAUSE, AHEAD = 3, 30, 0.002, 5
 SIZES = 100_000, 7
-"""Of the servers' pieces: one is sent when it is asked for, the other one at once."""
+"""Sizes of the servers' shards: MPI sends the first by rendezvous, the second eagerly."""
 ANSWERED, READY = np.zeros(1), 99
-"""What the first worker tells the last one, and by which tag."""
+"""Message of the first worker to the last one that it may start, and its tag."""
 WAYS: tuple[dict[str, Any], ...] = (
     {},
     {"backup_workers": 1},
@@ -32,7 +31,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 
 class Counters:
-    """A server's piece, each number of which every gradient of ones moves by the rate."""
+    """A server's shard of the parameters; a gradient of ones changes each element by the learning rate."""
 
     dtype = "float64"
 
@@ -54,7 +53,7 @@ class Counters:
         self._group.all_gather_objects(-self.moves)
 
 
-def lets(parallel: ParameterServer) -> int:
+def allowed_lead(parallel: ParameterServer) -> int:
     """Return how many steps the first worker can do before the last one has done any."""
     if parallel.mode == "stale_synchronous":
         return parallel.staleness
@@ -62,14 +61,14 @@ def lets(parallel: ParameterServer) -> int:
 
 
 def work(group: Communicator, mates: Communicator, parallel: ParameterServer) -> None:
-    """Train as a worker: each step's gradient is the number of the step, times what the worker's samples count."""
+    """Train as a worker: the gradient of a step is its number, times the worker's share of the samples."""
     client, last = Client(group, WORKERS, SIZES, "float64", 1), group.rank == WORKERS - 1
     done, ahead, started, pushed = 0, 0, dict[int, float](), dict[int, float]()
     if last:
         mates.start_receive(ANSWERED, 0, READY).wait()
     while done < client.stop:
         started[done] = time.monotonic()
-        if group.rank == 0 and done == lets(parallel):
+        if group.rank == 0 and done == allowed_lead(parallel):
             mates.start_send(ANSWERED, WORKERS - 1, READY).wait()
         if last:
             time.sleep(PAUSE)
@@ -83,7 +82,8 @@ def work(group: Communicator, mates: Communicator, parallel: ParameterServer) ->
         pieces = {float(value) for part in actual for value in np.unique(part)}
         assert len(pieces) == 1, "each fetch is one state of the whole net"
         if parallel.mode == "synchronous":
-            assert pieces == {0.25 * done * (done + 1)}  # the mean is that of one worker, whoever was dropped
+            # The mean equals the gradient of one worker, whichever gradient was dropped.
+            assert pieces == {0.25 * done * (done + 1)}
             assert client.loss is not None
             assert client.loss < done
     assert client.stop == client.snapshot
@@ -96,7 +96,7 @@ def work(group: Communicator, mates: Communicator, parallel: ParameterServer) ->
         assert client.late == 0
         assert slowest == 1
         far = lead(mates.all_gather_objects([list(started.values()), list(pushed.values())]))
-        assert far == lets(parallel) or (parallel.mode == "asynchronous" and far > AHEAD)
+        assert far == allowed_lead(parallel) or (parallel.mode == "asynchronous" and far > AHEAD)
     client.fetch()
     mates.barrier()
     looked = client.fetch()[0][0]
@@ -113,7 +113,7 @@ def work(group: Communicator, mates: Communicator, parallel: ParameterServer) ->
 
 
 def lead(times: Sequence[Sequence[Sequence[float]]]) -> int:
-    """Return the largest lead of a worker, in steps, over another one when it began a step."""
+    """Return the largest lead, in steps, of a worker over another one at the start of a step."""
     actual = 0
     for started, _ in times:
         for done, at in enumerate(started):
@@ -122,7 +122,7 @@ def lead(times: Sequence[Sequence[Sequence[float]]]) -> int:
     return actual
 
 
-enter()
+join_job()
 everyone = world()
 part = everyone.split(int(everyone.rank < WORKERS))
 for fields in WAYS:
@@ -138,4 +138,4 @@ for fields in WAYS:
         Follower(everyone, WORKERS, shard, 1).serve()
 if everyone.is_first:
     print("all modes agree", flush=True)
-leave(0)
+leave_job(0)

@@ -1,6 +1,6 @@
-"""Compares steps of nets cut into stages with steps of one worker that accumulates the same micro-batches.
+"""Compare steps of nets that are split into stages with steps of one worker that accumulates the same micro-batches.
 
-The first worker says how far the states of both are apart, as JSON: a number for each net, schedule and size of batch.
+The first worker prints the largest differences between the states as JSON: one for each net, schedule and batch size.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from netspec.cli.workers import enter, leave
+from netspec.cli.workers import join_job, leave_job
 from netspec.compile import Compiler, ProgramKind
 from netspec.distributed import world
 from netspec.distributed.partitioning.pipeline.partition import PipelineConfig, balance_stages
@@ -83,12 +83,12 @@ def synthetic_inputs(net: NetSpec, samples: int) -> dict[str, Any]:
 
 
 def rates(step: int) -> dict[str, Any]:
-    """Further inputs of an update."""
+    """Return the other inputs of an update."""
     return {"$learning_rate": np.array(0.1), "$step": np.array(step + 1.0)}
 
 
 def alone(compiler: Compiler, inputs: dict[str, Any], samples: int) -> list[float]:
-    """Steps of one worker, which accumulates: their losses."""
+    """Run steps on one worker, which accumulates micro-batches; return their losses."""
     parts, losses = min(PARTS, samples), []
     offsets = [samples * part // parts for part in range(parts + 1)]
     for step in range(STEPS):
@@ -108,7 +108,7 @@ def alone(compiler: Compiler, inputs: dict[str, Any], samples: int) -> list[floa
 
 
 def pipeline_config(compiler: Compiler, inputs: dict[str, Any], samples: int) -> list[float]:
-    """Steps of all workers: their losses. Every worker has all states in the end."""
+    """Run steps on all workers; return their losses. In the end, every worker gets all states."""
     program, losses = compiler.program(ProgramKind.TRAIN, samples), []
     for step in range(STEPS):
         program.write({**inputs, "$rng": np.array([1, step, 0]), **rates(step)})
@@ -122,7 +122,7 @@ def pipeline_config(compiler: Compiler, inputs: dict[str, Any], samples: int) ->
 
 
 def apart(text: str, samples: int, *, interleaved: bool) -> float:
-    """The largest difference between states and losses of both; only the first worker looks, all have the same."""
+    """Return the largest difference of states and losses; only the first worker compares, since all have the same."""
     net, loop, workers = load_net(yaml.safe_load(text)), LoopSpec(max_steps=STEPS, accumulate=PARTS), world()
     solver = SOLVERS.parse({"type": "SGD", "learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.01})
     assert isinstance(solver, SolverSpec)
@@ -134,7 +134,8 @@ def apart(text: str, samples: int, *, interleaved: bool) -> float:
     actual = pipeline_config(many, inputs, samples)
     if not workers.is_first:
         return 0.0
-    worker = Compiler(net, solver=solver, dtype=DType.FLOAT64, loop=loop, device="cpu")  # `auto` asks all workers
+    # The device `auto` would be a collective call.
+    worker = Compiler(net, solver=solver, dtype=DType.FLOAT64, loop=loop, device="cpu")
     expected = alone(worker, inputs, samples)
     assert actual[0] != actual[-1]
     states = many.distribution.owners
@@ -143,7 +144,7 @@ def apart(text: str, samples: int, *, interleaved: bool) -> float:
 
 
 if __name__ == "__main__":
-    enter()
+    join_job()
     distances = [
         apart(text, samples, interleaved=interleaved)
         for text, samples, interleaved in (
@@ -156,4 +157,4 @@ if __name__ == "__main__":
     ]
     if world().is_first:
         print(json.dumps(distances), flush=True)
-    sys.exit(leave(0))
+    sys.exit(leave_job(0))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from netspec.cli.failures import report
-from netspec.cli.workers import enter, leave
+from netspec.cli.workers import join_job, leave_job
 from netspec.distributed import world
 from netspec.exchange.formats.native.hdf5 import read_checkpoint
 from netspec.training.run import run
@@ -25,7 +25,7 @@ def digest(arrays: dict[str, np.ndarray[Any, Any]]) -> str:
 
 
 def train(spec: str, parallel: str, folder: Path, *, resume: bool = False) -> dict[str, Any]:
-    """Train: losses, bytes and what all workers have in the end."""
+    """Train; return losses, bytes per step, and the states of all workers at the end."""
     actual: dict[str, Any] = {"losses": []}
 
     def listen(event: Mapping[str, Any]) -> None:
@@ -45,7 +45,7 @@ def train(spec: str, parallel: str, folder: Path, *, resume: bool = False) -> di
 
 
 def main(spec: str, *ways: str) -> None:
-    """All ways."""
+    """Train in all ways."""
     for number, parallel in enumerate(ways):
         folder = Path(spec).parent / str(number)
         uninterrupted = train(spec, parallel, folder / "whole")
@@ -60,10 +60,10 @@ def main(spec: str, *ways: str) -> None:
 
 
 if __name__ == "__main__":
-    enter()
+    join_job()
     status = 0
     try:
         main(*sys.argv[1:])
     except Exception as error:
         status = report(error, ["train"], debug=False)
-    sys.exit(leave(status))
+    sys.exit(leave_job(status))

@@ -1,7 +1,7 @@
-"""Runs trainings in order: a JSON file lists the arguments of each.
+"""Run trainings in order: a JSON file lists the arguments of each.
 
-With `of` a training goes on in a copy of that run's directory, from the checkpoint before the last one. With `stops`
-one rank is asked to stop after a step; with `fails` a callback of one rank raises an exception after a step.
+With `of`, a training continues in a copy of that run, from its checkpoint before the last. With `stops`, one rank is
+asked to stop after a step; with `fails`, a callback of one rank raises an exception after a step.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def own_error(error: NetspecError) -> str:
 
 
 PEER_FAILURE = "another worker failed without a message"
-session.ENDS_WITHIN = 0  # seconds: a worker that has failed does not end this job
+# Do not wait for the end of the job: a worker that fails does not end it here.
+session.ENDS_WITHIN = 0
 
 
 for job in json.loads(Path(sys.argv[1]).read_text()):
