@@ -163,7 +163,7 @@ class Times:
 def alternate(
     workers: Workers, *, rounds: int, seconds: float, least: int, what: str = "step"
 ) -> Mapping[str, Times]:  # fmt: skip
-    """Measure all subjects in turn, for `rounds` rounds, each of which starts with another subject.
+    """Measure all subjects in turn, for `rounds` rounds, each of which starts with a different subject.
 
     `what` is the method of the subjects that is measured. A subject that fails is dropped from `workers` and from the
     result.

@@ -62,7 +62,7 @@ ROWS = (
 
 
 def ask(row: Row, subject: str, **more: Any) -> dict[str, Any]:
-    """Return the result of a subject, run in its own process. Raises `BenchmarkError` if it fails."""
+    """Return the result of a subject, which runs in its own process. Raises `BenchmarkError` if it fails."""
     request = {"subject": subject, "net": row.net, "batch_size": row.batch_size, "precision": row.precision, **more}
     command = [sys.executable, "-m", "benchmarks.gpu_subject", json.dumps(request)]
     try:

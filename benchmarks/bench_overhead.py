@@ -44,12 +44,12 @@ Seconds: TypeAlias = tuple[float, float]
 
 
 def clocks() -> Seconds:
-    """Read both clocks."""
+    """Return the wall time and the processor time."""
     return time.perf_counter(), time.process_time()
 
 
 def seconds_since(began: Seconds) -> Seconds:
-    """Return the seconds of a step of a round that began then."""
+    """Return the wall time and the processor time of a step, for a round that began at `began`."""
     wall, processor = clocks()
     return (wall - began[0]) / STEPS, (processor - began[1]) / STEPS
 
@@ -74,7 +74,7 @@ class Alternate(netspec.Callback):
         self.plain: list[Seconds] = []
 
     def on_step_end(self, training: TrainingLoop) -> None:
-        """Run and time a round of the bare loop after each round of the training."""
+        """Run and time a round of the bare loop if a round of the training has ended."""
         if training.step % STEPS:
             return
         if training.step > STEPS:  # the first round compiles

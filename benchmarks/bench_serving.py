@@ -97,7 +97,7 @@ def requests() -> dict[str, bytes]:
 
 
 async def client(port: int, request: bytes, end: float, seconds: list[float], failures: list[str]) -> None:
-    """Send requests over one connection until a time; note how long each took, and answers that are errors."""
+    """Send requests over one connection until `end`; record their durations and the answers that are errors."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         while perf_counter() < end:

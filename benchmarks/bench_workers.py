@@ -30,7 +30,7 @@ ALONE = {"netspec": "netspec", "sharded": "netspec", "torch": "torch"}
 
 
 def run(subject: str, ranks: int, seconds: float, folder: Path, turn: int) -> dict[str, Any]:
-    """Return the output of a subject's ranks. Raises `BenchmarkError` if they fail."""
+    """Return the output of rank 0 of a subject. Raises `BenchmarkError` if a rank fails."""
     command = mpiexec(ranks, "benchmarks.workers_rank", subject, str(seconds), str(folder / f"meet-{ranks}-{turn}"))
     result: dict[str, Any] = json.loads(answer(command, folder))
     return result

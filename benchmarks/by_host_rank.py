@@ -26,7 +26,7 @@ def left() -> int:
 
 
 def main(repeats: int) -> None:
-    """Measure all-reduces of all sizes in both variants."""
+    """Measure flat and hierarchical all-reduces of all sizes."""
     workers = join()
     groups = make_host_groups(workers)
     assert groups is not None, "it takes two hosts with two workers each"

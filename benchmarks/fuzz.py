@@ -41,7 +41,7 @@ def keep(reader: str, seed: int, number: int, folder: Path) -> Path:
 
 
 def chosen(parts: list[str]) -> list[str]:
-    """Return the readers whose names are one of the parts or, if none is, contain one; all if there are no parts."""
+    """Return the readers with these names or, for a part that is not a name, whose names contain it; by default all."""
     names = [
         name for name in READERS
         if not parts or name in parts or any(part in name for part in parts if part not in READERS)

@@ -65,7 +65,7 @@ STAGES = ("half written", "before the flush", "before the rename", "after the re
 
 @dataclass(frozen=True)
 class Target:
-    """Moment at which a training is killed: when it enters a phase for the `entry`-th time, counted from 1."""
+    """A point at which a training is killed: when it enters a phase for the `entry`-th time, counted from 1."""
 
     phase: Phase
     entry: int
@@ -250,7 +250,7 @@ class _Watch:
 
 
 def _end_in_write(stage: str) -> None:
-    """Let this process end in its next write."""
+    """Make this process kill itself in its next write."""
 
     def half(path: Path, data: Any, **options: Any) -> NoReturn:
         content = data.encode() if isinstance(data, str) else bytes(data)

@@ -65,7 +65,7 @@ def torch_step(rendezvous: str) -> Subject:
 
 
 def measured(step: Callable[[], object], together: Callable[[], object], seconds: float) -> list[float]:
-    """Return the time of each step, with a barrier before it; the number of steps is the same on every rank."""
+    """Return the times of steps, with a barrier before each; all ranks run the same number of steps."""
     for _ in range(WARM):
         step()
     began = perf_counter()

@@ -58,11 +58,11 @@ class Location:
 
 
 class SettingHint(str):
-    """A hint to change the training file, with what others can do: who predicts files, and who sends rows to a service.
+    """A hint to change a setting of the training, in three forms, since not everyone can edit the training file.
 
-    `settings` of the source can be overrides for files to predict, for a `purpose` such as "to resize the images"; a
-    tuple has alternative values.
-    `data` is the hint for who can only change the data; without it, only the training file can be changed.
+    The text itself is for those who train. For those who predict files, `as_override` names `settings` of the source as
+    overrides, for a `purpose` such as "to resize the images"; a tuple has alternative values. `data` is the hint for
+    clients of a service, who can only change the data; without it, only the training file can be changed.
     """
 
     settings: Mapping[str, Any]
@@ -78,9 +78,9 @@ class SettingHint(str):
         return hint
 
     def as_override(self, split: str, fields: Collection[str]) -> str:
-        """Return the hint for files to predict, whose format is that of a split such as `data.test`.
+        """Return the hint for files to predict, which are read like a split such as `data.test`.
 
-        `fields` are those of the source of the split; without the fields of the settings, only the files can change.
+        `fields` are the fields of the split's source; if it lacks those of the settings, only the files can be changed.
         """
         if not self.settings or any(name.partition(".")[0] not in fields for name in self.settings):
             return self.data or str(self)
@@ -93,7 +93,7 @@ class SettingHint(str):
 
 
 def _override_value(value: Any) -> str:
-    """Return a value as YAML reads it from an override: a text is in quotes if it would mean something else."""
+    """Return a value as an override writes it in YAML: a text is quoted if it would be read as something else."""
     if isinstance(value, str) and value.strip() and value not in "|&*!%@`":
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

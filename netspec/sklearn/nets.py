@@ -51,7 +51,7 @@ class NetParts:
 
 
 def _read_by(links: Links, values: Collection[str]) -> set[str]:
-    """Return these values, and the names of all that they depend on."""
+    """Return these values, and the names of all values that they depend on."""
     return {*values, *(source for layer in links.computing(values) for source in layer.sources)}
 
 
