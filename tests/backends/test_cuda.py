@@ -1,4 +1,4 @@
-"""The device `cuda`: what it says where it cannot be, its plumbing with NumPy in CuPy's place, and the real thing."""
+"""The device `cuda`: messages if it is unavailable, its code with simulated CuPy, and trainings on a real GPU."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_failed_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Worker(Communicator):
-    """One of two on a host, and what the other one tells."""
+    """One of two workers on a host."""
 
     def __init__(self, rank: int, gpus: int) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Worker(Communicator):
         self._other = f"0000:{(1 - rank) % gpus:02x}:00.0"
 
     def all_gather_objects(self, value: Any) -> list[Any]:
-        """The other one is on the same host."""
+        """Return the answers of both workers, which are on the same host."""
         actual = [value, [value[0], self._other]]
         return actual if self.is_first else actual[::-1]
 
@@ -128,7 +128,7 @@ def test_fewer_gpus_than_workers(rank: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_several_workers_need_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reference kernels would take a sum over workers for what one worker has."""
+    """Without NCCL, each worker would use its own values in place of sums over workers."""
     nccl.install(monkeypatch, Machine(2)).available = False
     assert nccl_backend.description().startswith("no NCCL: a single worker; for several pip install")
     with acting_as(Worker(0, 2)), pytest.raises(InputError, match=r"(?s)need NCCL.*pip install 'nvidia-nccl"):
@@ -160,8 +160,9 @@ parallel: {strategy: hogwild}
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to run CUDA C++ with")
 def test_fake_library_matches_the_real_interface(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything but CuPy itself: arenas, views, copies in and out, the choice of kernels, and the kernels in a net."""
-    machine = Machine(eager=range(4))  # array code is done at once, and so is all else; two devices are opened
+    """All parts except CuPy itself: arenas, views, copies in and out, the choice of kernels, and a training step."""
+    # Streams are eager, since array code runs at once; two devices are opened.
+    machine = Machine(eager=range(4))
     monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
     monkeypatch.setattr(launch, "engine", StreamEngine(machine))
     (path, _, _, rate), batch = NETS["lenet"], 2
@@ -169,7 +170,7 @@ def test_fake_library_matches_the_real_interface(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "cudnn", fake)
     forget()
     assert open_device("cuda:0").kernels == ("reference", "nccl", "cuda", "cublaslt", "cudnn")
-    # Sums in another order: some digits of float32 in three steps.
+    # Sums in another order differ in the last digits of float32 after three steps.
     expected = losses(path, batch, 3, rate, device="reference")
     np.testing.assert_allclose(losses(path, batch, 3, rate, device="cuda"), expected, rtol=1e-5)
     assert machine.recorded, "calls of libraries are not part of a graph"
@@ -180,5 +181,5 @@ def test_fake_library_matches_the_real_interface(monkeypatch: pytest.MonkeyPatch
 def test_loss_curve_equals_the_cpu_one() -> None:
     path, batch, steps, rate = NETS["lenet"]
     expected = losses(path, batch, steps, rate, device="reference")
-    # cuBLAS adds in another order, and may use TF32 where the user allows it: within 1e-3 of the CPU's float32.
+    # cuBLAS adds in another order, and may use TF32 if the user allows it.
     np.testing.assert_allclose(losses(path, batch, steps, rate, device="cuda"), expected, rtol=1e-3)

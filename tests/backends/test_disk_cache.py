@@ -43,7 +43,7 @@ def test_compiled_once_then_loaded(cache: Path, monkeypatch: pytest.MonkeyPatch)
     assert stat.S_IMODE(cache.stat().st_mode) == 0o700
     assert sorted(path.suffix for path in cache.iterdir()) == [".o", ".py"]
     forget()
-    monkeypatch.setitem(sys.modules, "netspec.backends.numba.compile", None)  # an import of it would fail
+    monkeypatch.setitem(sys.modules, "netspec.backends.numba.compile", None)  # importing it would fail
     assert doubled() == [0, 2, 4]
 
 

@@ -1,4 +1,4 @@
-"""Every element type through the compiler and the kernels of this machine: what is moved, cast, compared."""
+"""All element types through the compiler and the kernels of this machine: moves, casts, comparisons."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_integer_net_moves_and_casts(tmp_path: Path, dtype: DType) -> None:
     assert compiled["places"].dtype == str(dtype)
     np.testing.assert_array_equal(compiled["places"], expected)
     np.testing.assert_array_equal(compiled["float"], expected.astype(np.float32))
-    small = np.abs(expected.astype(np.float64)) < 2**23  # beyond, float32 has no place for each whole number
+    small = np.abs(expected.astype(np.float64)) < 2**23  # float32 represents larger integers only in part
     assert small.mean() > 0.8
     np.testing.assert_array_equal(compiled["back"][small], expected[small])
 

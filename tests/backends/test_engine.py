@@ -1,4 +1,4 @@
-"""The CPU engine as a whole against the reference kernels: the same training, whichever backends are there."""
+"""The CPU engine as a whole against the reference kernels: same losses, with any available backends."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from netspec.tools.verification.trainings import losses_of
 ROOT = Path(__file__).parents[2]
 NETS = {
     "lenet": (ROOT / "model_zoo/lenet_mnist/net.yaml", 32, 50, 2e-3),
-    # In a ResNet rounding turns the sign before some ReLU within a few steps, and batch normalization spreads what
-    # follows: small steps keep that as small as rounding.
+    # In a ResNet, rounding soon changes the sign before some ReLU, and batch normalization amplifies that: a low rate
+    # keeps the difference as small as rounding.
     "resnet20": (ROOT / "benchmarks/nets/resnet20.yaml", 4, 50, 1e-5),
 }
 RESNET = pytest.param("resnet20", marks=pytest.mark.exhaustive)
@@ -30,14 +30,14 @@ FEW = 10
 
 
 def losses(path: Path, batch: int, steps: int, rate: float, device: str, dtype: DType = DType.FLOAT32) -> list[float]:
-    """The losses of a training on made-up samples, drawn anew for each step."""
+    """Return the losses of a training on synthetic samples, different in each step."""
     solver = SGD.model_validate({"type": "SGD", "momentum": 0.9, "learning_rate": 0.01})
     compiler = Compiler(load_net(path), solver=solver, device=device, seed=5, dtype=dtype)
     return losses_of(compiler.program(ProgramKind.TRAIN, batch), steps, rate, classes=10)
 
 
 def bitwise_the_same(path: Path, batch: int, rate: float, dtype: DType) -> None:
-    """From run to run, where several threads share the work."""
+    """Check that runs on several threads are bit-identical."""
     with using_threads(2):
         first, repeated = (losses(path, batch, 3, rate, "cpu", dtype) for _ in range(2))
     assert first == repeated
@@ -45,7 +45,7 @@ def bitwise_the_same(path: Path, batch: int, rate: float, dtype: DType) -> None:
 
 @cache
 def by_reference(name: str) -> list[float]:
-    """The losses that the reference kernels find."""
+    """Return the losses with the reference kernels."""
     return losses(*NETS[name], device="reference")
 
 
@@ -73,9 +73,10 @@ def test_loss_curve_equals_the_reference_one(name: str, without: str, monkeypatc
 @pytest.mark.slow
 def test_the_loss_curve_in_bfloat16_is_near_that_in_float32(name: str) -> None:
     path, batch, steps, rate = NETS[name]
-    batch, steps = (4 * batch, FEW) if name == "resnet20" else (batch, steps)  # its few samples spread differences
+    # With few samples, rounding changes the losses more.
+    batch, steps = (4 * batch, FEW) if name == "resnet20" else (batch, steps)
     actual = losses(path, batch, steps, rate, "cpu", DType.BFLOAT16)
-    # A loss is a mean over samples of what sums of many rounded numbers (2⁻⁹ each, of either sign) come to.
+    # A loss is a mean over samples of sums of many values, each of which is rounded by up to 2⁻⁹.
     np.testing.assert_allclose(actual, losses(path, batch, steps, rate, "cpu"), rtol=2**-8)
     bitwise_the_same(path, batch, rate, DType.BFLOAT16)
 
@@ -84,6 +85,6 @@ def test_the_loss_curve_in_bfloat16_is_near_that_in_float32(name: str) -> None:
 def test_the_reference_kernels_train_in_bfloat16_as_the_others_do() -> None:
     path, batch, _, rate = NETS["lenet"]
     expected = losses(path, batch, 5, rate, "reference", DType.BFLOAT16)
-    # What is a rounding of float32 apart may be rounded to two neighbours.
+    # Values that differ in the last digit of float32 may be rounded to two different values of bfloat16.
     np.testing.assert_allclose(losses(path, batch, 5, rate, "cpu", DType.BFLOAT16), expected, rtol=2**-10)
     assert expected != losses(path, batch, 5, rate, "reference"), "it is rounded there too"

@@ -1,4 +1,4 @@
-"""Executing thunks in order: threads of each, and the report and cleanup after a failure."""
+"""Execution of thunks in order: the number of threads of each, and report and cleanup after a failure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.passes.graphs import typed
 
 
 class Pool:
-    """A pool of threads that is asked how many it has, and how often it was told."""
+    """A thread pool that records its number of threads at each call, and counts how often the number is set."""
 
     def __init__(self) -> None:
-        self.count, self.told, self.seen = 4, 0, list[int]()
+        self.count, self.changes, self.seen = 4, 0, list[int]()
 
     def set_threads(self, count: int) -> None:
-        self.count, self.told = count, self.told + 1
+        self.count, self.changes = count, self.changes + 1
 
     def look(self) -> None:
         self.seen.append(self.count)
@@ -44,13 +44,13 @@ def test_the_number_of_threads_changes_only_sums_of_neighbours() -> None:
         result.run()
         assert pool.count == 4
     assert pool.seen == [4, 4, 1, 1, 1, 4, 1] * 2
-    assert pool.told == 2 * 4  # to 1, to 4, to 1, and back
+    assert pool.changes == 2 * 4  # to 1, to 4, to 1, and back
 
 
 def test_no_remark_without_effect() -> None:
     pool = Pool()
     pool.calls(4, None, 4).run()
-    assert pool.told == 0
+    assert pool.changes == 0
 
 
 def test_serial_runs_agree() -> None:

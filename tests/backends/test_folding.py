@@ -1,4 +1,4 @@
-"""A real net with batch normalization folded into its weights predicts what it predicts without it."""
+"""A real net predicts the same with batch normalization folded into its weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NET = Path(__file__).parents[2] / "benchmarks/nets/resnet20.yaml"
 
 
 def per_run(plan: ExecutionPlan) -> int:
-    """The arithmetic of each run."""
+    """Return the FLOPs of each run, without invariant nodes."""
     nodes = [node for node in plan.order[plan.invariant_count :] if node in plan.choices]
     return sum(node.op.flops(*(value.type for value in node.inputs)) for node in nodes)
 
@@ -29,7 +29,7 @@ def test_a_folded_net_predicts_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     compiler = Compiler(load_net(NET))
     for state in (*compiler.names("statistic"), *compiler.names("parameter")):
         shape = compiler.info[state].value.shape
-        if len(shape) == 1:  # means, variances, factors and offsets, that each does something
+        if len(shape) == 1:  # means, variances, factors and offsets, none of which is trivial
             compiler.states.assign(state, random.uniform(0.5, 1.5, shape))
     folded = compiler.program(ProgramKind.PREDICT, batch)
     monkeypatch.setattr(planning, "PASSES", tuple(pass_ for pass_ in PASSES if not isinstance(pass_, FoldIntoWeights)))
@@ -46,7 +46,7 @@ def test_a_folded_net_predicts_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     for label, expected in unfolded(inputs).items():
         actual = folded(inputs)[label]
         assert np.isfinite(expected).all()
-        # Each weight is rounded once more (6e-8), in 20 layers one after another, and so are sums of hundreds of
-        # terms: errors grow as the roots of both.
+        # Folding rounds each weight once more (6e-8), in 20 consecutive layers with sums of hundreds of terms: errors
+        # grow with the square roots of both.
         np.testing.assert_allclose(actual, expected, atol=2e-5 * float(np.abs(expected).max()), rtol=0)
         assert not np.array_equal(actual, expected), "nothing was folded"

@@ -1,4 +1,4 @@
-"""Threads: their number is set in one place, for the thread that calls; OpenMP's library is the one of all kernels."""
+"""The number of threads is set in one place, for the calling thread; all kernels share one OpenMP library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs against an interpreter that knows no plan; what may be fed; what happens where a run fails."""
+"""Programs against an interpreter without a plan; checks of inputs; states after a failed run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.passes.graphs import feeds, graphs, same_bits, typed
 
 
 def program(graph: Graph, start: Arrays) -> Program:
-    """The graph on the reference kernels, its states holding these arrays: what they give is known to the bit."""
+    """Compile the graph for the reference kernels, whose results are exactly known; its states are `start`."""
     device = open_device("reference")
     types = {name: TensorType(array.shape, DType(str(array.dtype))) for name, array in start.items()}
     states = States(types, device)
@@ -61,7 +61,7 @@ def test_steps_agree_with_the_interpreter(graph: Graph) -> None:
 
 
 def same_numbers(first: Arrays, other: Arrays) -> None:
-    """Equal numbers; a zero may have another sign, which the pass `simplify` does not keep."""
+    """Check for equal values; the sign of a zero may differ, since the pass `simplify` does not keep it."""
     assert first.keys() == other.keys()
     for name, array in first.items():
         np.testing.assert_array_equal(array, other[name], err_msg=name)
@@ -109,7 +109,7 @@ def test_programs_share_states() -> None:
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, op: type[Op]) -> list[None]:
-    """A list that grows by one each time the op is computed."""
+    """Return a list that grows by one element each time the op is computed."""
     calls: list[None] = []
     forward = op.forward
 
@@ -192,7 +192,7 @@ def test_non_finite_invariant_node_is_named_in_a_later_step() -> None:
 
 
 def test_step_leaves_no_allocations() -> None:
-    """Reference kernels make temporary arrays; what is left after many steps is what was there after the first."""
+    """Reference kernels allocate temporary arrays; many steps leave no more memory in use than the first ones."""
     x = Input("x", typed((1000, 10)))()
     result = program(
         Graph({"y": ReduceSum()(Relu()(x) * a_large)}, {"large": a_large * 0.5}),
@@ -200,7 +200,7 @@ def test_step_leaves_no_allocations() -> None:
     )
     data = {"x": np.ones((1000, 10), "float32")}
     tracemalloc.start()
-    for _ in range(3):  # what the first steps leave in caches is counted before
+    for _ in range(3):  # the first steps fill caches
         result.write(data)
         result.run()
     before, _ = tracemalloc.get_traced_memory()
@@ -256,7 +256,7 @@ def test_read_returns_a_copy() -> None:
 
 
 def guarded(*, scope: str) -> Graph:
-    """log of x, times a state, summed up; both states change."""
+    """log of x, times a state, summed; both states change."""
     x = Input("x", typed((2, 3)))()
     doubled = x * 2.0
     with in_scope(Scope(scope, "Log")):
@@ -307,7 +307,7 @@ def test_a_kernel_that_fails_names_its_layer_and_line() -> None:
         "  operands: float32[2, 3], int32[2]"
     )
     assert isinstance(caught.value.__cause__, IndexError)
-    np.testing.assert_array_equal(result({"label": np.array([0, 1])})["y"], 2 * A)  # it goes on afterwards
+    np.testing.assert_array_equal(result({"label": np.array([0, 1])})["y"], 2 * A)  # later runs succeed
 
 
 def test_the_null_device_plans_and_runs_nothing() -> None:
@@ -392,5 +392,5 @@ def test_non_finite_value_is_attributed_inside_a_fused_node(value: float, layer:
     with in_scope(Scope("both", "C")):
         node = fuse_between([x], [result]).call_multi(x)[0].node
     assert [node_scope.layer for node_scope in node_scopes(node)] == ["double", "square"]
-    # Where the reference finds nothing, it is the node itself.
+    # `first_inside` returns the node itself if the reference finds no such value.
     assert first_inside(node, [np.full(4, value, np.float32)]).scope.layer == layer

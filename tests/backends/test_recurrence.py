@@ -1,4 +1,4 @@
-"""A net with an LSTM, compiled: what the plan holds, and that every set of kernels trains it alike."""
+"""A net with an LSTM, compiled: the content of the plan, and that all sets of kernels train it equally."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_all_kernels_train_equally_with_masks_and_states(name: str, monkeypatch:
 
 @pytest.mark.parametrize("name", one_is_fast(LAYERS, "GRU"))
 def test_passes_keep_the_gradients(name: str) -> None:
-    """The embedding's among them, which come by way of products that the passes move before the look-up."""
+    """Includes the gradient of the embedding, whose products the passes move before the lookup."""
     compiled = compiler({"name": "memory", "units": 6, "return_sequences": True, **LAYERS[name]})
     random = np.random.default_rng(3)
     feeds: dict[str, Any] = {name: random.integers(0, VOCABULARY, (BATCH, STEPS)) for name in ("text", "next")}
@@ -131,7 +131,8 @@ def test_forward_is_computed_once_and_steps_are_not_unrolled() -> None:
     names = [node.op.name for node in compiler(*two).plan(ProgramKind.TRAIN, BATCH).choices]
     assert names.count("Recurrence") == names.count("RecurrenceGrad") == 2
     assert "LSTM" not in names
-    assert sum("MatMul" in name for name in names) == 3 + 2 * 3 + 2  # forward; dW, dU and dx of each; the dense layer's
+    # forward; dW, dU and dx of each LSTM; gradients of the dense layer
+    assert sum("MatMul" in name for name in names) == 3 + 2 * 3 + 2
 
 
 def test_inference_keeps_nothing_for_gradients() -> None:

@@ -38,7 +38,8 @@ print(json.dumps({**host.memory(), **host.ready()}))
 )
 @pytest.mark.slow
 def test_peak_of_two_steps_is_within_15_percent_of_the_plan(net: str) -> None:
-    for _ in range(2):  # the first process may have to compile kernels, which takes memory too; the second finds them
+    # The first process may have to compile kernels, which takes memory; the second finds them in the cache.
+    for _ in range(2):
         process = subprocess.run(
             [sys.executable, "-c", SCRIPT, net], cwd=ROOT, capture_output=True, text=True, check=True
         )

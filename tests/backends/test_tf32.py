@@ -1,4 +1,4 @@
-"""Kernels that round what they multiply to tf32 are for trainings in tf32 alone."""
+"""Kernels that round operands to tf32 are only used for trainings in tf32."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.passes.test_layout import x
 
 
 class Rounding(ReferenceDevice):
-    """A device with one backend more, which is made up."""
+    """A device with an additional, simulated backend."""
 
     backends = ("reference", "rounding")
     kernels = ("reference", "rounding")

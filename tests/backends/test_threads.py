@@ -1,4 +1,4 @@
-"""A tiny op runs on one thread, a large one on all: the number of threads that each call finds, or starts."""
+"""A tiny op runs on one thread, a large one on all: the number of threads that each call uses or starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Autotuning: the faster kernel wins, is remembered on disk, and is taken by whoever only plans."""
+"""Autotuning: the faster kernel wins, is stored on disk, and is also used for planning."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.compile.nets import CLASSIFIER, net, solver
 
 @dataclass(frozen=True)
 class Double(Op):
-    """2 x, by three kernels."""
+    """2 x, which three kernels compute."""
 
     times: int = 2
 
@@ -80,7 +80,7 @@ class Choosy(Doubling):
 
 @pytest.fixture(autouse=True)
 def winners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that winners are kept in."""
+    """Return the folder with the stored winners."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "netspec" / "tuning"
 
@@ -92,7 +92,7 @@ def tuned(kind: type[Device] = CpuDevice, level: str = "quick") -> Device:
 
 
 def chosen(device: Device, *shape: int) -> KernelChoice:
-    """The kernel that doubles an array."""
+    """Return the choice of the kernel that doubles an array."""
     y = Double()(Input("x", TensorType(shape, DType.FLOAT32))())
     return make_plan(Graph({"y": y}), device).choices[y.node]
 
@@ -105,7 +105,7 @@ def test_faster_kernel_wins_and_loser_is_listed_with_its_time() -> None:
     reasons = dict(choice.rejected)
     assert reasons["numba:Choosy"] == "only threefold"
     assert reasons["numba:Sleepy"].startswith("lost the race: ")
-    assert chosen(open_device("cpu"), 3, 4).label == "numba:Sleepy"  # by rank, where nobody asked for a race
+    assert chosen(open_device("cpu"), 3, 4).label == "numba:Sleepy"  # without autotuning, the rank decides
 
 
 def test_winners_are_remembered_per_node_and_for_planning(winners: Path) -> None:
@@ -113,7 +113,7 @@ def test_winners_are_remembered_per_node_and_for_planning(winners: Path) -> None
     assert [path.suffix for path in winners.iterdir()] == [".json"]
     planning = tuned(NullDevice)
     assert chosen(planning, 3, 4).label == "numba:Awake"
-    assert chosen(planning, 3, 5).label == "numba:Sleepy"  # never raced: planning runs nothing
+    assert chosen(planning, 3, 5).label == "numba:Sleepy"  # no winner is stored, and planning runs no race
 
 
 def test_winners_do_not_depend_on_whether_communication_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_quick_stops_when_its_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_kernels_race_on_real_layouts_with_a_time_per_variant() -> None:
-    """The winner for plain float32 is none for other orders or element types: these are raced when they occur."""
+    """The winner for plain float32 does not count for other layouts or element types, which race when they occur."""
     device, node = tuned(), Double()(Input("x", TensorType((2, 3, 4, 5), DType.FLOAT32))()).node
     last, narrow = Layout.channels_last(4), PLAIN.with_dtype(DType.BFLOAT16)
     for signature in (PLAIN, last, narrow):

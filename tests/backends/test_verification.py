@@ -1,4 +1,4 @@
-"""The check of a device in processes of their own: stand-ins that crash, hang, lie and run out of memory."""
+"""The check of a device in subprocesses, with stand-ins that crash, hang, compute wrongly and run out of memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LAST = ["a:Last", "training of a net"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Verification]:
-    """Verify with a program that does something bad at one check."""
+    """Verify with a program that misbehaves at one check."""
 
     def verified(bad: str = "pass", start: str = "", limits: TimeLimits = LIMITS) -> Verification:
         (tmp_path / "program.py").write_text(PROGRAM.replace("BAD", bad).replace("START", start))

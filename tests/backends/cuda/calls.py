@@ -1,4 +1,4 @@
-"""The calls that each kernel of the backend `cuda` is tried on, bound to NumPy's arrays."""
+"""The calls on which each kernel of the backend `cuda` is tested, bound to NumPy's arrays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Bound:
         cls, kernel: Kernel, result: OpCall, signature: LayoutSignature, inputs: list[Any], outputs: list[Any],
         device: EmulatedDevice | None = None,
     ) -> Bound:  # fmt: skip
-        """The call of a kernel, on arrays of a device. Default: `DEVICE`."""
+        """Bind the call of a kernel to arrays of a device, by default `DEVICE`."""
         return cls(
             kernel,
             result,
@@ -61,7 +61,7 @@ class Bound:
 
 @cache
 def taken(kernel: Kernel) -> list[OpCall]:
-    """The calls that a kernel takes."""
+    """The calls that a kernel accepts."""
     actual = [result for result in all_calls() if kernel in kernels_for(type(result.op), (kernel.backend,))]
     actual += own_calls(kernel)
     return [
@@ -74,7 +74,7 @@ def taken(kernel: Kernel) -> list[OpCall]:
 def in_layouts(
     kernel: Kernel, calls: Iterable[OpCall], device: EmulatedDevice = DEVICE
 ) -> Iterator[tuple[OpCall, LayoutSignature]]:
-    """Calls of a kernel in each layout that it offers."""
+    """Bind calls of a kernel in each layout that it offers."""
     seen_codes = set[Any]()
     for result in calls:
         for signature in signatures(device, kernel, result):
@@ -85,7 +85,7 @@ def in_layouts(
 
 
 def prepared(kernel: Kernel, device: EmulatedDevice = DEVICE) -> Iterator[Bound]:
-    """All calls of a kernel, bound, in each layout that it offers."""
+    """All calls of a kernel, each bound in every layout that it offers."""
     for result, signature in in_layouts(kernel, taken(kernel), device):
         inputs = operands(device, result, signature)
         outputs = [
@@ -96,7 +96,7 @@ def prepared(kernel: Kernel, device: EmulatedDevice = DEVICE) -> Iterator[Bound]
 
 
 def check(kernel: Kernel, *, rounded_twice: bool = False) -> None:
-    """Each call of a kernel agrees with the reference, repeatedly, and leaves its operands alone.
+    """Check that each call of a kernel agrees with the reference, repeatedly, and leaves its operands unchanged.
 
     `rounded_twice` as in `agree`.
     """

@@ -83,7 +83,7 @@ class Trial:
         indices: Sequence[int] | None = None,
         over: tuple[int, int] | None = None,
     ) -> None:
-        """Compute the results `indices`, or all; `over`: a result, and the operand in whose memory it is written."""
+        """Allocate the results `indices`, or all; `over`: a result, and the operand whose memory it overwrites."""
         self.case, self.device = case, placement.arrays
         device = self.device
         self.inputs = operands(device, case.call, case.layouts)

@@ -1,7 +1,7 @@
-"""`python -m tests.backends.cuda.compile`: all generated CUDA C++ goes through NVRTC, which needs no GPU.
+"""`python -m tests.backends.cuda.compile`: compile all generated CUDA C++ with NVRTC, which needs no GPU.
 
-Kernels are bound to CuPy's own arrays, and started by CuPy as far as that goes without a GPU. They are compiled for two
-architectures. Exit status 1, with the errors, if CuPy or the compiler does not take something.
+Kernels are bound to CuPy's own arrays, and CuPy launches them as far as it can without a GPU. They are compiled for two
+architectures. The exit status is 1, after the errors, if CuPy or the compiler rejects something.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AT_ONCE = 200
 
 
 class Collector(OnHost):
-    """Runs nothing, on NumPy's arrays."""
+    """Binds kernels to NumPy's arrays, and runs none."""
 
     def starter(self, name: str, text: str) -> launch.Starter:
         """A starter that does nothing."""
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _of_graphs(cupy: Any, device: CupyDevice) -> None:
-    """Yield the work of a recorded step that is not a kernel of an op, and one call of each that the flag stops."""
+    """Bind the kernels of a graph that belong to no op, and a call of each kernel that the stop flag skips."""
     flow = ExecutionQueue.__new__(ExecutionQueue)  # streams need a GPU
     flow.flag = wrapped(cupy, np.zeros(1, np.int32))
     for dtype in (np.float32, np.float64):

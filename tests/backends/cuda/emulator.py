@@ -1,7 +1,7 @@
-"""CUDA C++ without a GPU: a C++ compiler makes a library of it, which runs block after block on the CPU.
+"""CUDA C++ without a GPU: a C++ compiler turns it into a library that runs block after block on the CPU.
 
-Every access to memory is checked (`emulated.cpp`): a kernel that leaves its arrays, reads what nothing has written, has
-a data race, a misaligned vector access, a barrier that some threads miss or undefined behaviour raises `KernelError`.
+Every access to memory is checked (`emulated.cpp`): a kernel that leaves its arrays, reads uninitialized memory, has a
+data race, a misaligned vector access, a barrier that some threads miss or undefined behaviour raises `KernelError`.
 Each launch of a kernel runs blocks and threads in a different order. The emulator does not measure speed.
 """
 
@@ -43,7 +43,7 @@ class CudaArray(ctypes.Structure):
 
 @cache
 def compiler() -> str | None:
-    """GCC's C++ compiler, if there is one: others call other functions before they access memory."""
+    """Return the path of GCC's C++ compiler if it is installed: others call other functions before memory accesses."""
     path = shutil.which("g++")
     if path is None:
         return None
@@ -52,7 +52,7 @@ def compiler() -> str | None:
 
 
 class OnHost:
-    """The CPU in the place of a GPU, with one stream, on which everything is done at once."""
+    """The CPU in place of a GPU, with one stream that executes calls synchronously."""
 
     def address(self, array: Any) -> int:
         """Address in host memory; arrays are NumPy's, or CuPy's over host memory."""
@@ -63,16 +63,16 @@ class OnHost:
         return host
 
     def on_stream(self, call: Callable[[int], None]) -> Thunk:
-        """Done when it is called."""
+        """Return a thunk that makes the call at once."""
         return lambda: call(0)
 
     def device(self) -> int:
-        """The only one."""
+        """Return the only device."""
         return 0
 
 
 class Emulator(OnHost):
-    """Compiles all kernels that were bound since the last time when one of them is called."""
+    """An engine that compiles kernels lazily: all that were bound so far, when one of them is called."""
 
     def __init__(self, flags: Sequence[str] = ()) -> None:
         self._libraries = Libraries(launch.prelude(), flags)
@@ -97,7 +97,7 @@ class Emulator(OnHost):
         return host
 
     def starter(self, name: str, text: str) -> launch.Starter:
-        """Compiled when it is called."""
+        """Return a starter of the kernel, which is compiled at the first call."""
         self._libraries.add(name, text.removeprefix(launch.prelude()))
         return lambda blocks, threads, arguments: self._run(name, blocks, threads, arguments)
 

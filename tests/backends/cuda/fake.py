@@ -1,8 +1,8 @@
-"""CuPy, as far as the device `cuda` uses it, on the CPU: streams that do what they are given when they must.
+"""A stand-in for CuPy, as far as the device `cuda` uses it: a GPU on the CPU whose streams run work late.
 
-What is put in a stream is done when somebody waits for it, or, of a stream in `eager`, as soon as what it waits for is
-done: whoever reads or writes memory that another stream still needs finds or leaves something else. A stream that is
-recorded keeps what it is given for the graph; whatever would fail on a GPU then fails here.
+Work in a stream runs when somebody waits for it; in an `eager` stream, it runs as soon as its dependencies are done.
+Code that misses a wait therefore reads wrong values. A stream that is being captured records its work for the graph.
+Calls that would fail on a GPU fail here, too.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from netspec.graph.kernel import Thunk
 from tests.backends.cuda.emulator import Emulator
 
 TICK = 0.01
-"""Milliseconds from one thing that a stream is given to the next."""
+"""Milliseconds of the simulated clock for each submitted call."""
 KINDS = {"memcpyHostToDevice": 1, "memcpyDeviceToHost": 2}
 """CUDA's constants for the direction of a copy."""
 
 
 class OutOfMemoryError(Exception):
-    """Stands for CuPy's."""
+    """Stands for CuPy's `OutOfMemoryError`."""
 
 
 class Trouble(Exception):
@@ -44,13 +44,13 @@ class Mark:
         self.stream, self.done, self.at = stream, False, 0.0
 
     def wait(self) -> None:
-        """Have done what comes before."""
+        """Run all work of the stream up to here."""
         if not self.done:
             self.stream.run_until(self)
 
 
 class Event:
-    """Stands for CuPy's."""
+    """Stands for CuPy's `Event`."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.mark = machine, None
@@ -76,7 +76,7 @@ class Event:
 
     @property
     def ptr(self) -> int:
-        """By which the machine knows it."""
+        """The key of the event in `Machine.events`."""
         self.machine.events[id(self)] = self
         return id(self)
 
@@ -106,7 +106,7 @@ class Recording:
         self.items: list[tuple[Stream, Callable[[], None] | tuple[str, Recorded]]] = []
         self.streams = {origin}
         self.apart: set[Stream] = set()
-        """Streams that were given something since they were last waited for."""
+        """Streams with work that the recorded stream has not waited for."""
         self._last: dict[Recorded, Stream] = {}
 
     def add(self, stream: Stream, work: Callable[[], None]) -> None:
@@ -132,13 +132,13 @@ class Recording:
 
 
 class Graph:
-    """Stands for CuPy's."""
+    """Stands for CuPy's `Graph`."""
 
     def __init__(self, machine: Machine, recording: Recording) -> None:
         self.machine, self.recording = machine, recording
 
     def launch(self, stream: Stream) -> None:
-        """Branches begin when the graph does."""
+        """Submit the recorded work; all branches start when the graph starts."""
         self.machine.no_recording("launching a graph")
         self.machine.launched += 1
         others = self.recording.streams - {self.recording.origin}
@@ -159,7 +159,7 @@ class Graph:
 
 
 class Stream:
-    """Stands for CuPy's."""
+    """Stands for CuPy's `Stream`."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine, self.recorded = machine, None
@@ -170,11 +170,11 @@ class Stream:
 
     @property
     def ptr(self) -> int:
-        """Its number among those of the machine, from 1."""
+        """Index of the stream among those of the machine, from 1."""
         return self.machine.streams.index(self) + 1
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do it when its turn comes, or record it."""
+        """Queue the work, or record it."""
         self.machine.clock += TICK
         if self.recorded is not None:
             self.recorded.add(self, work)
@@ -183,7 +183,7 @@ class Stream:
             self.machine.advance()
 
     def advance(self) -> None:
-        """Do all up to where another stream is waited for."""
+        """Run all work before the next wait for an unfinished event."""
         while self.waiting:
             work = self.waiting[0]
             if isinstance(work, Mark):
@@ -195,7 +195,7 @@ class Stream:
                 work()
 
     def run_until(self, mark: Mark | None) -> None:
-        """Do what comes before, and whatever that waits for."""
+        """Run all work up to a mark, and everything that it waits for."""
         while self.waiting and not (mark is not None and mark.done):
             work = self.waiting[0]
             if not isinstance(work, Mark):
@@ -203,7 +203,7 @@ class Stream:
                 work()
             else:
                 work.wait()
-                if self.waiting and self.waiting[0] is work:  # else it went on by itself meanwhile
+                if self.waiting and self.waiting[0] is work:  # it may have run while this waited
                     self.waiting.popleft()
 
     def record(self, event: Event) -> Event:
@@ -270,7 +270,7 @@ class Memory:
 
 
 class Array(np.ndarray[Any, Any]):
-    """An array of the GPU's."""
+    """A NumPy array that stands for an array of the GPU."""
 
     machine: ClassVar[Machine]
 
@@ -291,7 +291,7 @@ class Machine:
     """A GPU, and CuPy for it."""
 
     def __init__(self, count: int | Exception = 1, *, eager: Sequence[int] = ()) -> None:
-        """`eager` are the numbers of streams, as they were made, that do at once what they can."""
+        """`eager` are the indices of streams, in the order of their creation, that run work as soon as possible."""
         self.streams: list[Stream] = []
         self.entered: list[Stream] = []
         self._eager = eager
@@ -301,16 +301,16 @@ class Machine:
         self.failed = 0
         """CUDA error code of the GPU; 0: success."""
         self.clock = 0.0
-        """Milliseconds, made up."""
+        """Simulated time in milliseconds."""
         self.array = type("Array", (Array,), {"machine": self, "__module__": Array.__module__})
-        """Its arrays."""
+        """The type of the GPU's arrays."""
 
     def no_recording(self, action: str) -> None:
         """Refuse a call that is not allowed while a stream is recorded."""
         assert all(stream.recorded is None for stream in self.streams), f"{action} while a graph is recorded"
 
     def advance(self) -> None:
-        """Let eager streams do what they can."""
+        """Let eager streams run as far as possible."""
         for stream in self.streams:
             if stream.eager:
                 stream.advance()
@@ -322,7 +322,7 @@ class Machine:
         self.give(self.entered[-1], work)
 
     def give(self, stream: Stream, work: Callable[[], None]) -> None:
-        """Give a stream something to do: while a graph is recorded, one of those that it is made of."""
+        """Submit work to a stream; while a graph is recorded, the stream must be part of it."""
         if stream.recorded is None:
             self.no_recording("giving another stream something to do")
         stream.submit(work)
@@ -334,20 +334,20 @@ class Machine:
         return self.streams[-1]
 
     def _zeros(self, shape: int, dtype: type) -> Any:
-        """Up to 8 GB, as on a small GPU."""
+        """Allocate zeros; more than 8 GB, as on a small GPU, raises `OutOfMemoryError`."""
         self.no_recording("allocating")
         assert self.entered, "on the default stream"
         self.allocated += 1
         if shape > 8 * 10**9:
             raise OutOfMemoryError
-        # As CuPy: from a boundary on.
+        # aligned as by CuPy
         size = shape * np.dtype(dtype).itemsize
         raw = np.zeros(size + 512, np.uint8)
         start = -raw.ctypes.data % 512
         return raw[start : start + size].view(dtype).view(self.array)
 
     def _outside(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a function that copies to or from the GPU, or allocates: CuPy or CUDA refuse that in a graph."""
+        """Wrap a function that copies to or from the GPU, or allocates, which CuPy or CUDA refuse during a capture."""
 
         def call(*arguments: Any, **named: Any) -> Any:
             self.no_recording(function.__name__)
@@ -366,7 +366,7 @@ class Machine:
         return memoryview(bytearray(nbytes))
 
     def _query(self, event: int) -> int:
-        """Asking often enough is waiting."""
+        """Answer as if asked often enough: the event is done."""
         if self.failed == 0:
             self.events[event].synchronize()
         return self.failed
@@ -383,7 +383,7 @@ class Machine:
             stream.run_until(None)
 
     def cupy(self) -> ModuleType:
-        """The module."""
+        """Return the module `cupy`."""
         result = ModuleType("cupy")
         names = {name: getattr(np, name) for name in ("uint8", "int32")}
         names |= {name: self._outside(getattr(np, name)) for name in ("asarray", "copyto")}
@@ -417,7 +417,7 @@ class Gpu:
     capability = "90"
 
     def use(self) -> None:
-        """From now on."""
+        """Stands for the selection of the device."""
 
     def __enter__(self) -> None:
         pass
@@ -427,14 +427,14 @@ class Gpu:
 
 
 class StreamEngine(Emulator):
-    """The emulator, by way of the current stream."""
+    """An emulator that submits kernels to the current stream."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self.machine = machine
 
     def starter(self, name: str, text: str) -> launch.Starter:
-        """Started when its turn comes."""
+        """Return a starter that submits the kernel to the current stream."""
         start = super().starter(name, text)
         return lambda blocks, threads, arguments: self.machine.submit(lambda: start(blocks, threads, arguments))
 
@@ -444,5 +444,5 @@ class StreamEngine(Emulator):
         return super().table(host)
 
     def on_stream(self, call: Callable[[int], None]) -> Thunk:
-        """Done when its turn comes."""
+        """Return a thunk that submits the call to the current stream."""
         return lambda: self.machine.submit(lambda: call(0))

@@ -1,7 +1,7 @@
 """`python -m tests.backends.cuda.gaps`: the ops that run reference code on a GPU, as docs/gpu.md lists them.
 
-Those of which no kernel of the backend takes some call that is tried, in any precision, and which no pass replaces by
-simpler ops. What is made only where a kernel takes it, of any library, is left out.
+No kernel of the backend accepts some tested call of these ops, in any precision, and no pass replaces the ops by
+simpler ones. Ops that passes create only if a kernel accepts them are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WHERE_TAKEN = EpilogueFused, Attention, AttentionGrad
 
 
 def gaps() -> str:
-    """Their names, in one line."""
+    """Return the names of the ops, in one line."""
     actual = {result.op.name for result in all_calls() if not isinstance(result.op, WHERE_TAKEN) and _is_left(result)}
     return ", ".join(f"`{name}`" for name in sorted(actual))
 

@@ -1,4 +1,4 @@
-"""A backend that stands for cuBLASLt and cuDNN: kernels that go into the current stream, and know of no flag."""
+"""A backend that stands for cuBLASLt and cuDNN: its kernels run in the current stream and ignore the stop flag."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ machine = Machine()
 
 @kernel(Op, backend="library", rank=2)
 class Library(Kernel):
-    """Products, and any op that nobody else takes, by reference code."""
+    """Computes products, and any op without another kernel, by reference code."""
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         return 0.0 if inner_traits(node.op).is_contraction else 1.0
@@ -49,7 +49,7 @@ class Library(Kernel):
 
 @kernel(MultiTensor, backend="library_updates", rank=50)
 class LibraryUpdates(Library):
-    """Updates too, whoever else takes them: nothing stops them."""
+    """Also computes updates, in place of other kernels; the stop flag does not skip them."""
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         return 0.0
@@ -57,7 +57,7 @@ class LibraryUpdates(Library):
 
 @kernel(MatMul, backend="array_code", rank=2)
 class ArrayCode(ForwardKernel):
-    """Products by the library of arrays."""
+    """Computes products by NumPy code, like an array library."""
 
 
 class LibraryDevice(CudaDevice):
@@ -67,18 +67,18 @@ class LibraryDevice(CudaDevice):
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
-        """All of them; those outside of this module and of `reference` are those of `cuda`."""
+        """The kernels of the backends `library` and `reference`, and of `cuda` for all other ops."""
         load_kernels("cuda")
         return self.backends
 
 
 class UpdatingDevice(LibraryDevice):
-    """One whose library writes states."""
+    """A GPU whose library writes states."""
 
     backends: ClassVar[tuple[str, ...]] = ("reference", "library", "library_updates", "cuda")
 
 
 class ArrayCodeDevice(LibraryDevice):
-    """A GPU without a library: the one of arrays stands in."""
+    """A GPU without a kernel library, on which array code computes products."""
 
     backends: ClassVar[tuple[str, ...]] = ("reference", "array_code", "cuda")

@@ -1,6 +1,7 @@
-"""`cupy.cuda.nccl`, as far as netspec uses it: what streams are given is carried by MPI, from the memory of CPUs.
+"""A stand-in for `cupy.cuda.nccl`: MPI sends what NCCL would, from host memory.
 
-Calls are done when their turn in a stream comes; those of a group at once. A worker without others finds what it sent.
+A call runs when its turn in the stream comes; the calls of a group run together. Without MPI, calls are only recorded,
+and receive buffers keep their content.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ BY_NUMBER = dict(TYPES.values())
 
 
 class NcclError(RuntimeError):
-    """Stands for CuPy's."""
+    """Stands for CuPy's `NcclError`."""
 
 
 class Underway(Mark):
-    """Run the call over MPI; only this stream waits for it."""
+    """MPI requests under way, which only their stream waits for."""
 
     def __init__(self, machine: Machine, stream: Stream, requests: Sequence[Any]) -> None:
         self.machine, self.stream, self.requests = machine, stream, requests
 
     @property
     def done(self) -> bool:  # type: ignore[override]  # events of the base have an attribute
-        return bool(sum(request.Test() for request in self.requests) == len(self.requests))  # each is asked: all go on
+        # Tests every request, so that MPI makes progress on all.
+        return bool(sum(request.Test() for request in self.requests) == len(self.requests))
 
     def wait(self) -> None:
         while not self.done:
@@ -44,14 +46,14 @@ class Underway(Mark):
 
 
 def array(address: int, count: int, kind: int) -> Any:
-    """Numbers in memory."""
+    """Return an array over memory."""
     dtype = np.dtype(BY_NUMBER[kind])
     memory: Any = (c_uint8 * (count * dtype.itemsize)).from_address(address)
     return np.frombuffer(memory, dtype)
 
 
 def library(machine: Machine, members: Any = None) -> Any:
-    """The module. `members` is MPI's communicator of those who speak; None: `calls` has what is asked for, no more."""
+    """Return the module. `members` is the MPI communicator of the workers; without one, `calls` only records calls."""
     calls: list[tuple[Any, ...]] = []
     group: list[tuple[int, Callable[[], Sequence[Any]]]] | None = None
 
@@ -83,7 +85,7 @@ def library(machine: Machine, members: Any = None) -> Any:
         _together(actual)
 
     class NcclCommunicator:
-        """A communicator of its own for each."""
+        """A communicator over a duplicate of `members`."""
 
         def __init__(self, count: int, uid: bytes, rank: int) -> None:
             assert (len(uid), type(uid)) == (128, bytes)
@@ -155,7 +157,7 @@ def library(machine: Machine, members: Any = None) -> Any:
 
 
 def install(patch: pytest.MonkeyPatch, machine: Machine, members: Any = None) -> Any:
-    """Have CuPy be that of a machine, and its module for NCCL the one here, which is returned."""
+    """Install the CuPy of a machine with this stand-in for NCCL, and return the stand-in."""
     cupy, result = machine.cupy(), library(machine, members)
     cuda = ModuleType("cupy.cuda")
     cuda.nccl = result  # type: ignore[attr-defined]  # modules take any

@@ -16,10 +16,10 @@ OF_CUPY = ("--device-as-default-execution-space",)
 
 @cache
 def library() -> Any:
-    """The library; None where the package is not installed."""
+    """Return the library; None if the package is not installed."""
     for path in wheel_libraries("libnvrtc.so.*"):
         builtins = next(path.parent.glob("libnvrtc-builtins.so.*"))
-        ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)  # it would look for them elsewhere
+        ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)  # NVRTC would search for it elsewhere
         return ctypes.CDLL(str(path))
     return None
 

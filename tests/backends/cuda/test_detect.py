@@ -1,4 +1,4 @@
-"""`auto`: a GPU where there is one that can be used, else the CPU with a note; an error where it is broken."""
+"""`auto` selects a usable GPU, or else the CPU with a note; a broken GPU is an error."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_training_prints_its_device(
     install: Install, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install()
-    launch.use(Collector())  # what kernels would compute is not asked here
+    launch.use(Collector())  # runs no kernels: their results are not tested here
     assert main(["train", "train.yaml"]) == 0
     output = capsys.readouterr().out
     assert "3 steps on cuda" in output

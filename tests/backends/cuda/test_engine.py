@@ -16,7 +16,7 @@ TEXT = 'extern "C" __global__ void netspec_k() {}'
 
 
 class Gpus:
-    """CuPy, as far as the engine compiles and loads by it."""
+    """A stand-in for CuPy, as far as the engine compiles and loads kernels."""
 
     def __init__(self) -> None:
         self.number, self.capability, self.version = 0, "90", (13, 0)
@@ -50,7 +50,7 @@ class Gpus:
 
 
 def test_kernels_are_compiled_once_with_the_tested_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With no option but those that the tests compile with: numbers below 10⁻³⁸ stay what they are."""
+    """The options are those of the tests, none of which flushes subnormal numbers to 0."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     gpus = Gpus()
     gpus.install(monkeypatch)
@@ -70,7 +70,7 @@ def test_code_is_cached_per_gpu_and_compiler(monkeypatch: pytest.MonkeyPatch, tm
     gpus.install(monkeypatch)
     engine = CupyEngine()
     engine.starter("netspec_k", TEXT)
-    gpus.number = 1  # of the same kind
+    gpus.number = 1  # the same model of GPU
     engine.starter("netspec_k", TEXT)
     assert (len(gpus.compiled), len(gpus.loaded)) == (1, 2)
     gpus.number, gpus.capability = 2, "80"
@@ -93,5 +93,5 @@ def test_damaged_file_counts_as_missing(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_sources_are_ascii() -> None:
-    """CuPy writes them to a file in the encoding of the locale. `compile.py` checks those that are generated."""
+    """CuPy writes sources to a file in the encoding of the locale. `compile.py` checks generated sources."""
     launch.prelude().encode("ascii")

@@ -1,4 +1,4 @@
-"""Programs as CUDA graphs, on a GPU that does what it is given as late as it can, or some of it as early as it can."""
+"""Programs as CUDA graphs, on a simulated GPU that runs work as late as it can, or some of it as early as it can."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: StreamEngine
 
 
 def feeds(program: Program, step: int) -> dict[str, Any]:
-    """Inputs of a step, in arrays that the caller uses again: what they hold is gone once `write` returns."""
+    """Return the inputs of a step."""
     random = np.random.default_rng(step)
     result: dict[str, Any] = {
         LEARNING_RATE: np.array(0.1 / (step + 1)), STEP: np.array(step + 1.0), RNG_INPUT: np.array([5, step, 0])
@@ -82,7 +82,7 @@ def feeds(program: Program, step: int) -> dict[str, Any]:
 
 
 def written(program: Program, spec: dict[str, Any]) -> None:
-    """Write arrays that mean nothing any more when that is done."""
+    """Write inputs from arrays that the caller overwrites afterwards."""
     copies = {name: array.copy() for name, array in spec.items()}
     program.write(copies)
     for array in copies.values():
@@ -90,7 +90,7 @@ def written(program: Program, spec: dict[str, Any]) -> None:
 
 
 def steps(program: Program, count: int) -> list[float]:
-    """The losses of some steps, each asked for when the next one has begun."""
+    """Return the losses of some steps, each read after the next step has started."""
     outcomes = []
     for step in range(count):
         written(program, feeds(program, step))
@@ -107,7 +107,7 @@ def loss_of_step(program: Program, step: int) -> float:
 
 
 def one_by_one(opened: Open, count: int) -> tuple[list[float], dict[str, Any]]:
-    """Losses and states where everything is called, and waited for, in order: what a graph must come to."""
+    """Return losses and states of a run that calls kernels one by one, which a graph must reproduce."""
     _, compiler, program = opened(eager=(0, 1))
     losses = []
     for step in range(count):
@@ -125,7 +125,7 @@ def same(first: dict[str, Any], other: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("eager", [ALL_LATE, COPIES_EARLY, STEPS_EARLY], ids=["late", "copies early", "steps early"])
 def test_replayed_graph_equals_calls(opened: Open, eager: tuple[int, ...]) -> None:
-    """Inputs of a step never overwrite those that the step before still reads, however early they arrive."""
+    """Inputs of a step never overwrite those that the previous step still reads, however early they are copied."""
     expected, states = one_by_one(opened, 6)
     machine, compiler, program = opened(eager=eager)
     assert compiler.device.notes(program.plan) == ["one CUDA graph"]
@@ -163,7 +163,7 @@ def test_a_step_allocates_nothing_and_starts_nothing_but_its_graph(opened: Open)
 
 
 def test_planned_memory_is_allocated_memory(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The places of inputs on their way included."""
+    """The planned memory includes the staging buffers of inputs."""
     sizes: list[int] = []
     _, compiler, _ = opened()
     allocate = compiler.device.allocate
@@ -197,7 +197,7 @@ def test_host_waits_only_for_the_step_before_the_last(opened: Open) -> None:
 @pytest.mark.parametrize("kind", [LibraryDevice, UpdatingDevice])
 @pytest.mark.parametrize("bad", [0, 1, 4])
 def test_non_finite_loss_leaves_states_unchanged(opened: Open, kind: type[CudaDevice], bad: int) -> None:
-    """Found out one step late, unless the CPU waits; the graph goes on as if neither step had been."""
+    """A non-finite loss is noticed one step late, unless the CPU waits; neither of the two steps changes the states."""
     _, compiler, program = opened(kind, eager=COPIES_EARLY)
     steps(program, bad)
     before = dict(compiler.states)
@@ -261,11 +261,11 @@ def test_runs_without_guard_are_not_awaited_and_own_their_inputs(opened: Open, e
         written(program, {"x": x})
         program.run()
     assert machine.launched == 6
-    np.testing.assert_allclose(states["sum"], expected, rtol=1e-6)  # a product and a sum may be one instruction
+    np.testing.assert_allclose(states["sum"], expected, rtol=1e-6)  # product and sum may be fused into one instruction
 
 
 def test_array_code_is_called_op_by_op(opened: Open) -> None:
-    """Its sums are those of the library here."""
+    """Sums are computed by the library."""
     expected, states = one_by_one(opened, 3)
     machine, compiler, program = opened(ArrayCodeDevice, eager=(0, 1))
     (note,) = compiler.device.notes(program.plan)

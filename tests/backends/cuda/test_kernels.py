@@ -1,4 +1,4 @@
-"""Every kernel of the backend `cuda` against the reference, its CUDA C++ run on the CPU."""
+"""Every kernel of the backend `cuda` against the reference; its CUDA C++ runs on the CPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_costly(call: OpCall) -> bool:
 
 
 def calls_of(kernel: Kernel) -> tuple[list[OpCall], list[OpCall]]:
-    """The first call of each op that a kernel accepts, in float32 and fast if there is one, and all other calls."""
+    """The first call of each op that a kernel accepts, in float32 and marked fast if possible, and all other calls."""
     calls = taken(kernel)
     assert calls, "no layer, op or sample reaches it: give the kernel `samples`"
     firsts: dict[type[Op], OpCall] = {}
@@ -64,9 +64,9 @@ CALLS = [
 
 @pytest.fixture(scope="module", params=CALLS)
 def bound(request: pytest.FixtureRequest, emulator: Emulator) -> dict[Any, list[Check]]:
-    """All checks of a kernel, with everything bound, so that the compiler is called once.
+    """Run all checks of a kernel, bound together, so that the compiler is called once.
 
-    The other calls are checked for what the first ones have not shown.
+    The other calls only go through checks that the first calls have not covered.
     """
     kernel, is_first = request.param
     firsts, others = calls_of(kernel)

@@ -1,4 +1,4 @@
-"""Whole nets on kernels of our own alone: none of their nodes runs array code, and they train as by reference."""
+"""Full nets on netspec's CUDA kernels alone: no node runs array code, and they train as by reference."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ BATCH, STEPS = 2, 3
 
 
 class Planning(NullDevice):
-    """Kernels of our own, and no memory."""
+    """A GPU with only netspec's kernels, for planning."""
 
     backends: ClassVar[tuple[str, ...]] = EmulatedDevice.backends
     kernels = EmulatedDevice.kernels
@@ -112,7 +112,7 @@ def test_net_trains_like_reference(name: str, emulated: None, tmp_path: Path) ->
     file = tmp_path / name if name == "resnet.yaml" else ROOT / name
     expected = losses(compiled(file, SMALL[name], open_device("reference")))
     actual = losses(compiled(file, SMALL[name], EmulatedDevice()))
-    # Sums in another order: 1e-7 a sum, and some hundred of them behind one another; batch normalization over the few
-    # places of a small image spreads that.
+    # Sums in another order differ by 1e-7 each, over some hundred consecutive sums; batch normalization over the few
+    # positions of a small image amplifies that.
     np.testing.assert_allclose(actual, expected, rtol=1e-4)
     assert expected[0] != expected[-1]

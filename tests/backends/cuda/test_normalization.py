@@ -38,7 +38,7 @@ def emulator() -> Iterator[None]:
 
 @pytest.mark.parametrize("layout", [PLAIN, Layout.channels_last(4)], ids=str)
 def test_a_variance_far_smaller_than_the_mean_is_found(layout: Layout) -> None:
-    """Numbers around 4096, 0.3 apart, after one that is far away: sums of squares would have no digit of it."""
+    """Values around 4096, 0.3 apart, after an outlier: a sum of squares would lose the variance to rounding."""
     x = 4096 + 0.3 * np.random.default_rng(0).standard_normal((8, 5, 17, 13)).astype(np.float32)
     x[0, 0, 0, 0] = 0
     result = call(BatchNormalizationTraining(), x, np.ones(5, np.float32), np.zeros(5, np.float32))
@@ -54,7 +54,7 @@ def test_a_variance_far_smaller_than_the_mean_is_found(layout: Layout) -> None:
     ]
     Bound.of(kernel, result, signature, inputs, outputs).run()
     exact = x.astype(np.float64)
-    # Sums of a thousand such numbers are some 1e-3 off, by the square of which a variance of 0.09 is too large.
+    # Means of a thousand such values are off by some 1e-3, which adds its square to a variance of 0.09.
     np.testing.assert_allclose(outputs[1], exact.mean(axis=(0, 2, 3)), rtol=1e-6)
     np.testing.assert_allclose(outputs[2], exact.var(axis=(0, 2, 3)), rtol=1e-4)
 

@@ -1,4 +1,4 @@
-"""Trainings on a GPU that is there, in the ways that a spec can ask for, against the same ones on the CPU."""
+"""Trainings on a real GPU, in all ways that a spec can select, against the same trainings on the CPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOLERANCE = {"float32": 1e-5, "tf32": 2**-10, "bfloat16": 2**-8, "float16": 2**-
 
 
 def spec(folder: Path, **more: Any) -> Path:
-    """A training on made-up images, as a file of the folder."""
+    """Write a training on synthetic images to the folder."""
     random = np.random.default_rng(3)
     images = random.standard_normal((48, 3, 12, 12)).astype(np.float32)
     np.savez(folder / "data.npz", image=images, label=np.arange(48, dtype=np.int32) % CLASSES)
@@ -34,12 +34,12 @@ def spec(folder: Path, **more: Any) -> Path:
         "solver": {"type": "SGD", "learning_rate": 0.05, "momentum": 0.9},
         "train": {"max_steps": STEPS, "log_every": 1, "precision": more.pop("precision", "float32")}, **more,
     }  # fmt: skip
-    (folder / "train.yaml").write_text(json.dumps(spec_fields))  # which is YAML too
+    (folder / "train.yaml").write_text(json.dumps(spec_fields))  # JSON is YAML, too
     return folder / "train.yaml"
 
 
 def trained(file: Path, device: str | None) -> tuple[float, dict[str, Any]]:
-    """The loss on the test data, and what the log says first."""
+    """Return the loss on the test data, and the first event of the log."""
     run = netspec.train(file, run_dir=file.parent / f"on_{device}", **({} if device is None else {"device": device}))
     assert run.test is not None
     assert run.test.loss is not None
@@ -62,7 +62,7 @@ def test_each_precision_reaches_the_reference_loss(precision: str, tmp_path: Pat
 def test_other_kernels_reach_the_same_loss(
     compile_settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And those that have won a race are the same ones the next time, to the bit."""
+    """The winners of a race are selected again in the next run, whose loss is bit-identical."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = spec(tmp_path, compile=compile_settings)
     actual, expected = trained(file, "cuda")[0], trained(file, "reference")[0]

@@ -1,4 +1,4 @@
-"""Kernels race by the clock of the GPU; winners are known by what it and its libraries are. CuPy is made up here."""
+"""Kernels race by the clock of the GPU; winners are stored by the GPU and its libraries. CuPy is simulated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.backends.cuda.fake import Machine
 
 
 class Stream:
-    """Work in the order in which it was given, and the time at which each part ends, in milliseconds."""
+    """Work in the order of submission, and the time at which each part ends, in milliseconds."""
 
     now = 0.0
 
@@ -41,7 +41,7 @@ def elapsed(start: Event, stop: Event) -> float:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Opens a device on a GPU of a name, with a driver and a CUDA."""
+    """Opens a device on a GPU with a name, a driver version and a CUDA version."""
 
     def open_(name: str = "NVIDIA H200", driver: int = 13000, cuda: int = 13000) -> Any:
         cupy: Any = Machine().cupy()
@@ -58,7 +58,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 
 def test_calls_are_timed_by_the_clock_of_the_gpu(gpu: Callable[..., Any]) -> None:
-    """The CPU returns at once; the mean is that of as many calls as fill the time, after one that warms up."""
+    """The CPU returns at once; the result is the mean of as many calls as fill the time, after a warm-up call."""
     calls = SimpleNamespace(count=0)
 
     def call() -> None:
@@ -74,7 +74,7 @@ def test_ratings_belong_to_the_present_gpu(gpu: Callable[..., Any]) -> None:
     assert gpu("NVIDIA A100-SXM4-80GB").rates is GPUS["a100"].rates
     assert gpu("Tesla T4").rates is GPUS["t4"].rates
     assert gpu("NVIDIA GeForce RTX 4090").rates is GPUS["rtx4090"].rates
-    assert gpu("NVIDIA GH300").rates is GPUS[UNKNOWN].rates  # none that is known
+    assert gpu("NVIDIA GH300").rates is GPUS[UNKNOWN].rates  # not a known GPU
 
 
 def test_winners_belong_to_a_gpu_a_driver_and_a_cuda_version(gpu: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""Updates that go to the same places, in their order, to the bit: more than a thread has, places of several digits."""
+"""Updates of the same elements are added in order, bit-identically: many updates, and indices of many digits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def emulator() -> Iterator[None]:
 def test_rows_are_added_in_their_order(count: int, rows: int) -> None:
     random = np.random.default_rng(1)
     index = random.integers(-rows - 2, rows + 2, count)
-    index[::3] = 5  # one place has many
+    index[::3] = 5  # many updates for one element
     updates = random.standard_normal((count, 2)).astype(np.float32)
     x = random.standard_normal((rows, 2)).astype(np.float32)
     y, lists = np.full_like(x, np.nan), ScatterLists(count, rows)

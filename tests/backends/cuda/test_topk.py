@@ -1,4 +1,4 @@
-"""Ranks of numbers of which some are equal and some are NaN."""
+"""Top-k of values with ties and NaN."""
 
 from __future__ import annotations
 

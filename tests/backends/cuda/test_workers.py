@@ -1,4 +1,4 @@
-"""Sums of one of two workers on GPUs, in the graph of a step; NCCL is a fake that records its calls."""
+"""Sums over two workers with GPUs as parts of a step's CUDA graph; NCCL is a stand-in that records its calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Gpu(library.LibraryDevice):
 
 @pytest.mark.parametrize("blocking", [False, True])
 def test_groups_begin_and_end_in_one_order(blocking: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever is asked for first; graphs refer to them, and end before."""
+    """The order does not depend on the first request. Graphs refer to groups, and are destroyed before them."""
     monkeypatch.setattr(parallel, "_groups", {})
     machine, workers = Machine(2), Worker(0, 2)
     carrier = nccl.install(monkeypatch, machine)
@@ -60,7 +60,7 @@ def test_groups_begin_and_end_in_one_order(blocking: bool, monkeypatch: pytest.M
 
 
 def test_buckets_are_a_branch_of_the_graph(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """They are sent when they are recorded, in one order, and counted each time that the graph runs."""
+    """Calls are captured in one order, and counted each time that the graph runs."""
     (tmp_path / "net.yaml").write_text(NET.replace("axis: 1}", "axis: 1, synchronized: true}"))
     machine = library.machine = Machine(2)
     carrier = nccl.install(monkeypatch, machine)

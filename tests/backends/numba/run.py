@@ -36,7 +36,7 @@ def placed(array: np.ndarray, layout: Layout) -> Any:
 def by_numba(
     op: Op, *operands: Any, layouts: Sequence[Layout] | None = None, over: int | None = None
 ) -> list[np.ndarray]:
-    """The results; `over`: the first is written over an operand."""
+    """Return the results; with `over`, the first result overwrites an operand."""
     arrays = [np.asarray(x) for x in operands]
     node = node_of(op, *arrays)
     kernel = kernel_candidates(node, ["numba"]).kernels[0]

@@ -1,4 +1,4 @@
-"""bfloat16 in compiled code: read exactly, rounded to the nearest, what is not a number kept."""
+"""bfloat16 in compiled code: exact reading, rounding to nearest, and NaN."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_arguments_are_read_from_words_or_compiled_in() -> None:
 
 
 def test_no_machine_code_is_generated_for_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be generated twice: only the object file is loaded."""
+    """The function is compiled only to an object file, since its code would otherwise be generated twice."""
     added: list[object] = []
     monkeypatch.setattr(JITCPUCodegen, "_add_module", lambda self, module: added.append(module))
     new_kernel("y[first] = scale")

@@ -1,4 +1,4 @@
-"""Convolutions with the batch innermost: what they take, and that they give what the reference gives."""
+"""Convolutions with the batch innermost: which they accept, and that they agree with the reference."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def normal(*shape: int) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The code runs on narrower vectors too, only not as fast."""
+    """Enable the kernels on CPUs with narrower vectors, on which they are only slower."""
     monkeypatch.setattr(convolution, "has_wide_vectors", lambda: True)
 
 
@@ -71,7 +71,7 @@ def test_agrees_with_the_reference(shape: tuple[int, int, int, int, int, tuple[i
         assert kernel_candidates(node_of(op, *operands), ["numba"]).kernels[0].rank == 20
         (exact,) = by_reference(op, *(operand.astype(np.float64) for operand in operands))
         (actual,), (repeated,) = by_numba(op, *operands), by_numba(op, *operands)
-        # Sums of up to 10,000 products of normal numbers in float32: some 1e-6 of their size of 100.
+        # Sums of up to 10,000 products of normal values (about 100) in float32 are off by some 1e-6 of the largest.
         np.testing.assert_allclose(actual, exact, rtol=1e-5, atol=3e-6 * float(np.abs(exact).max()))
         np.testing.assert_array_equal(actual, repeated)
 
@@ -142,7 +142,7 @@ PLACES = {window: by_reference(MaxPool(window), IMAGES) for window in (APART, OV
 
 
 def poolings(window: Window) -> list[tuple[Op, tuple[np.ndarray, ...]]]:
-    """Every pooling with a window, and its operands."""
+    """All poolings with a window, and their operands."""
     actual = PLACES[window]
     return [
         (MaxPool(window), (IMAGES,)),

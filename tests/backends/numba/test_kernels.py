@@ -1,4 +1,4 @@
-"""Kernels written by hand, on sizes that are cut into pieces and shared out among threads."""
+"""Hand-written kernels on sizes that are split into blocks and among threads."""
 
 from __future__ import annotations
 

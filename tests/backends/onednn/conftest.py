@@ -1,4 +1,4 @@
-"""The engine that all tests of the binding share; where the library is not there or left out, they are skipped."""
+"""The engine that all tests of the binding share; they are skipped if the library is missing or disabled."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def engine() -> OneDnnEngine:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Two threads wait for each other by spinning: on a busy machine that makes tiny calls a thousand times slower."""
+    """Two threads busy-wait for each other, which makes tiny calls a thousand times slower on a busy machine."""
     with using_threads(1):
         yield

@@ -1,4 +1,4 @@
-"""Run a primitive on plain NumPy arrays, whatever layouts it wants, and compare with a formula in float64."""
+"""Run primitives on plain NumPy arrays, in any layout that they prefer, and compare with a formula in float64."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def describe(
 
 
 def buffer(desc: MemoryDesc) -> Memory:
-    """Memory in the layout of `desc`, full of not-a-number: what a primitive forgets to write shows."""
+    """Return memory in the layout of `desc`, filled with NaN to notice elements that a primitive does not write."""
     return Memory(desc, np.full(desc.nbytes, 0xFF, np.uint8))
 
 
@@ -63,7 +63,7 @@ def to_plain(memory: Memory) -> Array:
 
 
 class Run:
-    """One primitive run twice on the same operands, bitwise equal: `result[Arg.DST]` is a plain array."""
+    """Run a primitive twice on the same operands, with bit-identical results. `result[Arg.DST]` is a plain array."""
 
     def __init__(self, desc: PrimitiveDesc, operands: Mapping[Any, Any]) -> None:
         engine = desc.engine
@@ -98,7 +98,7 @@ class Run:
 
 
 def uniform(*shape: int, seed: int = 0) -> Array:
-    """Numbers in [-1, 1), so that every product of two is at most 1 and a sum of n of them has an error bound in n."""
+    """Return random values in [-1, 1): a product of two is at most 1, so the error of a sum of n has a bound in n."""
     return np.random.default_rng((seed, *shape)).uniform(-1, 1, shape).astype(np.float32)
 
 

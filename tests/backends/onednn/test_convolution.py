@@ -66,7 +66,7 @@ def test_two_threads_agree_with_the_reference_and_with_themselves(engine):
 
 
 def test_max_pooling_skips_nan(engine):
-    """Why maxima are not left to the library: a kernel that hides NaN keeps the guard from stopping the training."""
+    """The reason why the library is not used for max pooling: if NaN is dropped, the guard cannot stop training."""
     x = uniform(1, 16, 4, 4)
     x[0, :, 0, 0] = np.nan
     src, dst = describe(engine, x.shape, "channels_last"), describe(engine, (1, 16, 2, 2), "channels_last")

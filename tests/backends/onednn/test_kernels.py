@@ -32,7 +32,7 @@ def typed(*shape: int, dtype: DType = DType.FLOAT32) -> TensorType:
 
 
 def reasons(op: Op, *types: TensorType) -> list[str | None]:
-    """Why each kernel of the library declines the op; None for one that takes it."""
+    """Return why each kernel of the library declines the op; None for a kernel that accepts it."""
     return [
         kernel.reject_reason(op, *types)
         for kernel in kernels_for(type(op), open_device("cpu").kernels)
@@ -90,7 +90,7 @@ def test_declines(engine: object, op: Op, types: tuple[TensorType, ...], reason:
 
 
 def test_a_strided_gradient_of_channels_convolved_one_by_one_runs_code_for_such(engine: object) -> None:
-    """In bfloat16 the library's own choice takes twelve times as long."""
+    """In bfloat16, the implementation that the library prefers is twelve times slower."""
     conv = Conv(Window((3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1)), groups=64)
     x, w = (TensorType(shape, DType.FLOAT32) for shape in ((2, 64, 14, 14), (64, 1, 3, 3)))
     node = ConvInputGrad(conv, x)(Input("dy", conv.infer(x, w))(), Input("w", w)()).node
@@ -101,7 +101,7 @@ def test_a_strided_gradient_of_channels_convolved_one_by_one_runs_code_for_such(
     )
     for signature in filter(
         None, (wide, kernel.low_precision_signature(node, expected))
-    ):  # an old CPU has no fast code for the second
+    ):  # an old CPU has no fast code for bfloat16
         assert "dw" in kernel.computation(node, signature).primitive.implementation
 
 

@@ -23,7 +23,7 @@ from netspec.backends.onednn.library import (
 
 @pytest.fixture
 def afresh():
-    """Nothing found before counts, and nothing found here counts afterwards."""
+    """Clear the cache of the search before and after the test."""
     library._search.cache_clear()
     yield
     library._search.cache_clear()

@@ -1,4 +1,4 @@
-"""Memory descriptors say what NumPy's shapes and strides say, and a memory is the array it was made of."""
+"""Memory descriptors equal NumPy's shapes and strides, and a memory shares the array that it was created from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Binding: what is checked, what is kept alive, what fails how."""
+"""Binding of arguments: checks, lifetimes, and errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_thunk_keeps_its_arguments_alive(engine):
     watched = weakref.ref(source)
     run = relu(engine, 1000).primitive().bind({Arg.SRC: Memory.of(engine, source), Arg.DST: Memory.of(engine, target)})
     del source
-    for _ in range(5):  # what was freed by mistake is written over
+    for _ in range(5):  # overwrites memory that was freed by mistake
         gc.collect()
         _ = [np.full(1000, np.nan, np.float32) for _ in range(50)]
         relu(engine, 1000)

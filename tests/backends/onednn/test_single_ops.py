@@ -1,4 +1,4 @@
-"""Kernels of single functions, sums and concatenations: extreme numbers, NaN, and when they are chosen."""
+"""Kernels of single functions, sums and concatenations: extreme values, NaN, and when they are chosen."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def node_of(op: Op, *shapes: tuple[int, ...]) -> Node:
 
 
 def kernels(node: Node) -> list[Kernel]:
-    """The library's that take the node."""
+    """Return the kernels of the library that accept the node."""
     types = [value.type for value in node.inputs]
     return [
         kernel
@@ -90,7 +90,7 @@ def tells_the_same(actual: Array, expected: Array) -> None:
 
 @pytest.mark.parametrize("op", [Softplus(), Gelu()], ids=lambda op: op.name)
 def test_functions_of_extreme_numbers(engine: object, op: Op) -> None:
-    x = np.tile(SPECIAL, 1024)  # as many as the kernels for long operands want
+    x = np.tile(SPECIAL, 1024)  # long enough for the kernels of long operands
     node = node_of(op, x.shape)
     with np.errstate(all="ignore"):
         expected = op.forward(np, x)

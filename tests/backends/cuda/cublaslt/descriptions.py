@@ -1,7 +1,8 @@
-"""`python -m tests.backends.cuda.cublaslt.descriptions`: the real cuBLASLt takes every attribute that netspec sets.
+"""`python -m tests.backends.cuda.cublaslt.descriptions`: the real cuBLASLt accepts every attribute that netspec sets.
 
-It needs no GPU, but the library (444 MB): `NETSPEC_CUBLASLT=path`, or the wheel `nvidia-cublas`. What is set is read
-back. The library chooses algorithms only where there is a driver. Exit status 1 where something differs.
+Needs no GPU, but the library (444 MB): `NETSPEC_CUBLASLT=path`, or the wheel `nvidia-cublas`. Each attribute is set and
+read back. Without a driver, the library does not select algorithms, so these are not tested. The exit status is 1 if an
+attribute differs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from netspec.backends.cuda.cublaslt.native import (
 
 
 def differing(described: CublasLtObject, attributes: type[ObjectAttribute]) -> list[str]:
-    """The attributes that the library does not give back as they were set."""
+    """Return the attributes that the library does not return as they were set."""
     actual = []
     read = getattr(described.library.functions, f"cublasLt{described.kind}GetAttribute")
     for attribute in attributes:
@@ -39,7 +40,7 @@ def differing(described: CublasLtObject, attributes: type[ObjectAttribute]) -> l
 
 
 def main() -> int:
-    """Try all; the exit status."""
+    """Check all attributes; return the exit status."""
     setting = os.environ.get(SETTING)
     paths = [setting] if setting else [str(path) for path in wheel_libraries("libcublasLt.so.1[23]")]
     library = load(paths[0]) if paths else f"no wheel nvidia-cublas, and {SETTING} names no library"

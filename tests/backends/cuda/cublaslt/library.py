@@ -1,4 +1,4 @@
-"""A stand-in for cuBLASLt, made by a C++ compiler: what the tests call in its place."""
+"""A stand-in for cuBLASLt, compiled from C++."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOURCE = Path(__file__).parent / "stand_in.cpp"
 
 @cache
 def stand_in(version: int = 131000) -> str:
-    """The path of a library that says that it is of this version."""
+    """Return the path of a library that reports this version."""
     folder = TemporaryDirectory(prefix="netspec-cublaslt-")
     atexit.register(folder.cleanup)
     result = Path(folder.name) / "libcublasLt.so"

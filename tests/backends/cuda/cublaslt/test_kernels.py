@@ -1,4 +1,4 @@
-"""Every kernel of the backend `cublaslt` against the reference, by a stand-in for the library on the CPU."""
+"""Every kernel of the backend `cublaslt` against the reference, with a stand-in for the library on the CPU."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_broadcast_shapes_and_column_major_operands(a: tuple[int, ...], b: tuple
         x, w = (np.ascontiguousarray(operand.swapaxes(-1, -2)).swapaxes(-1, -2) for operand in (x, w))
     y = np.full((x @ w).shape, np.nan, np.float32)
     bind_matmul(x, w, y, np.zeros(WORKSPACE, np.uint8))()
-    np.testing.assert_array_equal(y, x @ w)  # whole numbers: exact in any order
+    np.testing.assert_array_equal(y, x @ w)  # integers: sums are exact in any order
 
 
 def test_unsupported_request_is_named() -> None:
@@ -61,5 +61,5 @@ def test_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SETTING, "off")
     assert unavailable_reason() == "NETSPEC_CUBLASLT=off"
     assert "was not found" in str(load("/nowhere/libcublasLt.so.13"))
-    assert "was not found" in str(load("libm.so.6"))  # a library, but another
+    assert "was not found" in str(load("libm.so.6"))  # a library, but not cuBLASLt
     assert "is cuBLASLt 11.11.3; 12.0 or newer is needed" in str(load(stand_in(111103)))

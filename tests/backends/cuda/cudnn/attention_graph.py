@@ -1,4 +1,4 @@
-"""Attentions that cuDNN plans, and whose kernels it compiles, for a GPU that is not there: see `plans`."""
+"""Attention graphs that cuDNN plans and compiles without the GPU that they are for: see `plans`."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ SIZES = {
 """Shapes of queries and keys, and the size of values."""
 BANDS = AttentionBand(), AttentionBand(causal=True), AttentionBand(window=16), AttentionBand(causal=True, window=16)
 ROWS = None, 1, -1
-"""Of what is added to scores: nothing, the same for all queries, or other numbers for each."""
+"""Number of rows of the bias of the scores: no bias, one row for all queries, or (-1) a row for each."""
 BESIDE = 4096
-"""Bytes that the library may want beside what is known."""
+"""Bytes of workspace that the library may need in addition to the known ones."""
 
 
 def described(
     kind: type[AttentionGraph], dtype: DType, name: str, band: AttentionBand, rows: int | None, *, ordered: bool
 ) -> AttentionGraph:
-    """One of them."""
+    """Return the graph of an attention."""
     queries, keys, size = SIZES[name]
     q, k, v = (
         by_heads(TensorType(shape, DType.FLOAT32), dtype) for shape in (queries, keys, (*keys[:-1], size))

@@ -1,6 +1,6 @@
-"""A stand-in for the driver's library: cuDNN wants to load one even where it only plans.
+"""A stand-in for the driver's library, which cuDNN loads even for planning.
 
-It calls functions where it compiles kernels, which they are said to have loaded.
+cuDNN calls its functions when it compiles kernels; they report that the kernels were loaded.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ FUNCTIONS = """
     OccupancyMaxActiveBlocksPerMultiprocessor OccupancyMaxActiveClusters OccupancyMaxPotentialClusterSize
     StreamGetCtx TensorMapEncodeIm2col TensorMapEncodeTiled
 """
-"""What cuDNN 9.28 looks for in it."""
+"""Functions that cuDNN 9.28 looks up."""
 GIVING = "CtxGetCurrent KernelGetFunction LibraryGetKernel LibraryLoadData ModuleGetFunction ModuleLoadData"
-"""Those of them that give a handle by their first argument."""
+"""Functions that write a handle to their first argument."""
 NUMBERS = {"DeviceGetCount": 1, "DriverGetVersion": 13000, "OccupancyMaxActiveBlocksPerMultiprocessor": 1}
-"""Those that give a number."""
+"""Functions that write a number to their first argument, and the number."""
 TABLE = """
 extern "C" int cuGetExportTable(const void **table, const void *) {
     static const unsigned long long bytes = sizeof bytes;
@@ -35,12 +35,11 @@ extern "C" int cuGetExportTable(const void **table, const void *) {
     return 0;
 }
 """
-"""What cuDNN looks for where it loads kernels that it has compiled: a list of further functions, that begins with its
-size in bytes, and has none."""
+"""An empty table of further functions, which begins with its size; cuDNN reads it to load kernels that it compiled."""
 
 
 def source() -> str:
-    """The library, in C++."""
+    """Return the source of the library, in C++."""
     code = [TABLE, "static char handle[4096];"]
     for name in FUNCTIONS.split():
         if name in GIVING.split():
@@ -53,9 +52,9 @@ def source() -> str:
 
 
 def load_driver() -> bool:
-    """Load the driver's library, or one whose functions do nothing; whether it is such a one.
+    """Load the driver's library, or a stand-in whose functions do nothing; return whether it is the stand-in.
 
-    Raises `RuntimeError` where there is neither a driver nor a C++ compiler.
+    Raises `RuntimeError` if there is neither a driver nor a C++ compiler.
     """
     try:
         ctypes.CDLL(NAME)

@@ -1,6 +1,6 @@
-"""A stand-in for the package `cudnn`, on the CPU: graphs are recorded, and executed by the reference code of ops.
+"""A stand-in for the package `cudnn` on the CPU: records graphs, and runs them with the reference code of ops.
 
-It has the part of the frontend's interface that netspec calls, and looks at what the library would take on trust.
+It has the part of the frontend's interface that netspec calls, and checks arguments that the library does not check.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Tensor:
         return self.uid
 
     def at(self, address: int) -> Any:
-        """The array at an address."""
+        """Return the array at an address."""
         kind = np.dtype(ELEMENTS[self.dtype.name])
         assert address % kind.itemsize == 0
         reach = 1 + sum((size - 1) * step for size, step in zip(self.dim, self.stride, strict=True))
@@ -134,7 +134,7 @@ class pygraph:  # noqa: N801  the library's name
         return result
 
     def _normalization(self, run: Any, x: Tensor, *inputs: Tensor) -> list[Tensor]:
-        """Three results: one like x, and two vectors."""
+        """Add a normalization with three results: one like x, and two vectors."""
         vector = [1, x.dim[1], *(1 for _ in x.dim[2:])]
         self.normalized = x
         result = [Tensor(x.dim), Tensor(vector), Tensor(vector)]
@@ -355,14 +355,14 @@ def looking(q: Tensor, k: Tensor, v: Tensor, band: dict[str, int]) -> Any:
 
 
 def exponential(scores: Any, less: Any) -> Any:
-    """Exponential of the difference as in kernels: a power of two, with product and difference rounded once."""
+    """Return exp(scores - less) as kernels compute it: by a power of two, rounding product and difference once."""
     log2e = np.float32(np.log2(np.e))
-    products = scores.astype(np.float64) * log2e  # of two numbers of 24 bits: nothing is rounded
+    products = scores.astype(np.float64) * log2e  # exact: both factors have 24 bits
     return np.exp2((products - np.float32(less * log2e)).astype(np.float32))
 
 
 def shared(x: Any, q: Any) -> Any:
-    """Keys or values, once for each head of q."""
+    """Return keys or values repeated for each head of q."""
     return np.repeat(x, q.shape[1] // x.shape[1], axis=1)
 
 

@@ -1,11 +1,10 @@
-"""`python -m tests.backends.cuda.cudnn.plans`: cuDNN plans convolutions and attentions for an H200 that is not there.
+"""`python -m tests.backends.cuda.cudnn.plans`: cuDNN plans convolutions and attention for an H200 that is absent.
 
-Of batch normalization it says how it would run it, which is no more than that it takes it so: it compiles those kernels
-itself, for which it wants a driver.
+For batch normalization, cuDNN only selects an engine, without compiling its kernels, which needs a driver.
 
-It needs nvidia-cudnn-frontend and nvidia-cudnn-cu13 (366 MB), but neither a GPU nor a driver: planning takes place on
-the CPU. Some versions of cuDNN look for the driver's library all the same: where there is none, one that does
-nothing is compiled. A plan that is made says nothing about its numbers. Exit status 1 where something has none.
+Needs nvidia-cudnn-frontend and nvidia-cudnn-cu13 (366 MB), but neither a GPU nor a driver: planning takes place on the
+CPU. Some versions of cuDNN load the driver's library anyway; if it is missing, a stand-in is compiled. A plan shows
+that cuDNN supports an op, not that its results are right. The exit status is 1 if there is no plan for some op.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ PLANNED = (Conv, ConvInputGrad, ConvWeightGrad, BatchNormalizationTraining, Batc
 
 
 class Planned(PlannedGpu):
-    """Without cuBLASLt, which would take convolutions of single points."""
+    """An H200 without cuBLASLt, which would compute convolutions with 1 × 1 outputs."""
 
     backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cudnn")
 
 
 def asked(plan: ExecutionPlan) -> Iterator[tuple[Any, str, str | None]]:
-    """Each node that cuDNN is asked about: what it is, what has it, and why cuDNN has no plan; None if it has."""
+    """Yield each node that cuDNN may compute: a key, the kernel's backend, and the reason if cuDNN has no plan."""
     for node, choice in plan.choices.items():
         op = (
             node.op.anchor
@@ -77,7 +76,7 @@ def asked(plan: ExecutionPlan) -> Iterator[tuple[Any, str, str | None]]:
 
 
 def main() -> int:
-    """Plan all; the exit status."""
+    """Plan all nets; return the exit status."""
     driver = "a driver that does nothing" if load_driver() else "this machine's driver"
     device = Planned("h200")
     reason = library.planning_caveat(device.name)

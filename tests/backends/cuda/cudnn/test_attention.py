@@ -1,4 +1,4 @@
-"""Attention by cuDNN: where it is planned, what a step then keeps, and what nets learn with it as a CUDA graph."""
+"""Attention by cuDNN: when it is planned, what a step then stores, and that nets train with it in a CUDA graph."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_16_bit_attention_is_one_op_without_scores(precision: Precision) -> None
     assert attentions(loose) == {"cudnn:AttentionForwardKernel", "cudnn:NondeterministicAttentionGradientKernel"}
     scores = (64, 8, 128, 128)
     assert scores not in {value.shape for value in plan.memory.storage}
-    # Of 4 layers, what the softmax gave in 32 bits and what of that the product read in 16; of one, all it takes.
+    # At least one array of scores in 32 bits is saved in each of 4 layers.
     wide = planned(Precision.FLOAT32).memory
     assert scores in {value.shape for value in wide.storage}
     assert plan.memory.arena_bytes < wide.arena_bytes - 4 * 4 * prod(scores)
@@ -111,7 +111,7 @@ def test_unsupported_attention_stays_decomposed(attention: str, formed: bool, tm
 
 
 def test_workspace_is_planned() -> None:
-    """The library's; beside it the gradient has room for what nobody reads, and forward for sums."""
+    """Workspace of the library; also space for gradients that are not read, and for the sums of the forward pass."""
     plan = planned(Precision.BFLOAT16, 2)
     spaces = plan.memory.workspace
     sizes = {choice.label: spaces[node].size for node, choice in plan.choices.items() if "Attention" in choice.label}
@@ -123,13 +123,13 @@ def test_workspace_is_planned() -> None:
 
 
 class Gpu(LibraryDevice):
-    """One with cuDNN, or what stands for it."""
+    """A GPU with cuDNN, or its stand-in."""
 
     backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cudnn")
 
     @cached_property
     def kernels(self) -> tuple[str, ...]:
-        """Those of both libraries."""
+        """The kernels of both libraries."""
         load_kernels(*self.backends)
         return self.backends
 
@@ -145,7 +145,7 @@ def engine() -> StreamEngine:
 @pytest.mark.parametrize(
     ("attention", "masked", "precision"),
     [
-        (f"{HEADS}, use_causal_mask: true", True, Precision.BFLOAT16),  # some symbols may look nowhere
+        (f"{HEADS}, use_causal_mask: true", True, Precision.BFLOAT16),  # some queries see no key
         (f"{SHARED}, sliding_window: 3", False, Precision.BFLOAT16),
         (SHARED, True, Precision.FLOAT16),
     ],
@@ -165,7 +165,7 @@ def test_nets_learn_the_same_in_a_graph(
     program = compiler.program(ProgramKind.TRAIN, 3)
     assert attentions(program.plan) == {"cudnn:AttentionForwardKernel", "cudnn:AttentionGradientKernel"}
     assert compiler.device.notes(program.plan) == ["one CUDA graph"]
-    # Each value in memory is rounded to 8 bits (float16: to 11): of losses and weights about the last of these moves.
+    # Rounding stored values to 8 bits (float16: 11) changes losses and weights by about a unit in the last place.
     np.testing.assert_allclose(losses_of(program, 4, 0.1, classes=5), right, rtol=2**-7)
     assert machine.recorded
     for name, weight in expected.weights().items():

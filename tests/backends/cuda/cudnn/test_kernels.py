@@ -1,4 +1,4 @@
-"""Every kernel of the backend `cudnn` against the reference, by a stand-in for the library on the CPU."""
+"""Every kernel of the backend `cudnn` against the reference, with a stand-in for the library on the CPU."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("kernel", registered_kernels(["cudnn"]), ids=lambda value: value.label)
 @pytest.mark.slow
 def test_agrees_with_the_reference_repeatedly_and_keeps_its_operands(kernel: Kernel) -> None:
-    check(kernel, rounded_twice=True)  # the library rounds what it writes, before what follows
+    check(kernel, rounded_twice=True)  # the library rounds its results before the epilogue
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Batch normalization by cuDNN or by kernels of our own, whichever moves less, in nets that train as by reference."""
+"""Batch normalization by cuDNN or netspec's kernels, whichever moves fewer bytes, in nets that train like reference."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to r
 
 
 class Both(EmulatedDevice):
-    """Kernels of our own and the library's."""
+    """The kernels of netspec and of the library."""
 
     name = "both"
     backends: ClassVar[tuple[str, ...]] = ("reference", "cuda", "cudnn")
     kernels: ClassVar[tuple[str, ...]] = backends
-    rates = replace(GPUS["h200"].rates, call_seconds=0.0)  # of values so small the launches alone would count
+    rates = replace(GPUS["h200"].rates, call_seconds=0.0)  # with such small arrays, only launches would count
 
 
 @pytest.fixture(autouse=True)
@@ -94,13 +94,14 @@ def test_each_layout_choice_moves_least_and_trains_like_reference(
         else:
             assert label == "cudnn:BatchNormalizationGradientKernel"
             operands = [plan.memory.storage[value] for value in node.inputs]
-            assert plan.memory.storage[node.outputs[0]] not in operands  # the library is not known to allow it
+            # The library may not support writing over an operand.
+            assert plan.memory.storage[node.outputs[0]] not in operands
     fed = [node for node in actual if isinstance(node.op, PrologueFused)]
     assert len(actual) == 8
     assert [past is None for past in map(ReluBackwardMatch.of, fed)] == [
         False,
         True,
-    ]  # two gradients are added before the other
+    ]  # the other prologue adds two gradients first
     expected = losses(compiled(tmp_path, "reference"))
     np.testing.assert_allclose(losses(compiler), expected, rtol=within)
 
@@ -127,7 +128,7 @@ def test_both_race(faster: str, tmp_path: Path) -> None:
 
 
 def test_nan_is_not_hidden() -> None:
-    """A ReLU that follows is ours, and a variance that is NaN is none of those that rounding has left below 0."""
+    """The ReLU of the epilogue keeps NaN, and so does the clamping of negative variances."""
     kernel = BatchNormalizationTrainingKernel()
     x = np.linspace(-1, 1, X.size, dtype=np.float32).reshape(X.shape)
     x[0, 3, 1, 1] = np.nan
@@ -151,7 +152,7 @@ def test_nan_is_not_hidden() -> None:
 
 @pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_other_bodies_do_not_match_the_relu_gradient(factor: float) -> None:
-    """The scale is that of the normalization itself."""
+    """The pattern matches only the scale of the normalization itself."""
     x, dy, *vectors = (Input(name, X if name in {"x", "dy"} else CHANNELS)() for name in ("x", "dy", *"gbmv"))
     gamma, beta, mean, variance = vectors
     op, zero = BatchNormalizationGrad(epsilon=0.5), scalar(0.0, DType.FLOAT32)
@@ -179,7 +180,7 @@ def test_reject_reasons(shape: tuple[int, ...], dtype: DType, words: str) -> Non
 
 
 def test_unread_gradient_is_not_written() -> None:
-    """The first layer's: of those numbers nothing but the sums is wanted, which are ours."""
+    """In the first layer, only the sums of the gradient are read, and netspec computes these."""
     kernel = BatchNormalizationGradientKernel()
     op, types = kernel.samples()[0]
     operands = [np.linspace(0.5, 2, kind.size, dtype=np.float32).reshape(kind.shape) ** 2 for kind in types]
@@ -197,7 +198,7 @@ def test_unread_gradient_is_not_written() -> None:
 
 
 def test_older_gpus_have_kernels_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our own kernels are available with and without the library."""
+    """netspec's kernels are available with and without the library."""
     monkeypatch.setitem(sys.modules, "cudnn", None)
     types = [TensorType((2, 8, 3, 3), DType.FLOAT32), *2 * [TensorType((8,), DType.FLOAT32)]]
     for name, words in (("t4", "cuDNN has no plan: it has none for GPUs before 8.0"), ("a100", None)):

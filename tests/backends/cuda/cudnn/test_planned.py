@@ -1,4 +1,4 @@
-"""Convolutions on a GPU that need not be there are cuDNN's, whether its library can be asked or not."""
+"""Convolutions on a planned GPU use cuDNN's kernels, whether its library is installed or not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOLVER = SGD.model_validate({"type": "SGD", "learning_rate": 0.01})
 
 @pytest.fixture(autouse=True)
 def asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Without CuPy, which planning does not need."""
+    """Hide CuPy, which planning does not need, and reset cached facts about the library."""
     monkeypatch.setitem(sys.modules, "cupy", None)
     forget()
     yield
@@ -35,7 +35,7 @@ def asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def planned(name: str = "h200") -> tuple[ExecutionPlan, list[str]]:
-    """A training step of LeNet, and what is told of libraries."""
+    """Return the plan of LeNet's training step, and the notes on libraries."""
     device = open_device(name)
     plan = Compiler(LENET, solver=SOLVER, device=device).plan(ProgramKind.TRAIN, 64)
     return plan, [note for note in device.notes(plan) if "asked" in note]
@@ -45,7 +45,7 @@ def most_workspace(plan: ExecutionPlan) -> int:
     """Return the largest workspace of a call of cuDNN, in bytes."""
     spaces, choices = plan.memory.workspace, plan.choices
     actual = [node for node, choice in choices.items() if choice.kernel.backend == "cudnn"]
-    assert len(actual) >= 4  # forward and weights of two convolutions, images of one
+    assert len(actual) >= 4  # forward and weight gradient of two convolutions, input gradient of one
     return max((spaces[node].size for node in actual if node in spaces), default=0)
 
 
@@ -80,7 +80,7 @@ def test_package_that_cannot_plan_is_reported(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("name", CHIPS)
 def test_clocks_follow_from_rates(name: str) -> None:
-    """Published clocks: 1.4 GHz of the A100 to 2.5 of the Ada chips, memory from 1.6 GHz (HBM) to 10.5 (GDDR)."""
+    """Published clocks are 1.4 GHz (A100) to 2.5 GHz (Ada); those of memory 1.6 GHz (HBM) to 10.5 GHz (GDDR)."""
     actual = properties(name)
     assert 1.4e6 < actual["smClockRateKHz"] < 2.6e6
     assert 1.5e6 < actual["memClockRateKHz"] < 10.6e6
@@ -88,7 +88,7 @@ def test_clocks_follow_from_rates(name: str) -> None:
 
 
 def test_nondeterministic_sums_need_permission(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradients alone have kernels for them; the engines that do so are left out of all other plans."""
+    """Only gradients may use nondeterministic engines, and only if permitted; other plans exclude these engines."""
     result: list[fake.pygraph] = []
 
     class Kept(fake.pygraph):

@@ -1,4 +1,4 @@
-"""The plans of a convolution race, with the bias and without; who wins is known the next time."""
+"""The plans of a convolution race, with and without the bias; the winner is remembered."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Racing(EmulatedDevice):
     races_run = 0
 
     def timed(self, call: Thunk, least: float) -> float:
-        """No clock: what the plan is said to take."""
+        """Return a fixed time for each plan instead of measuring."""
         self.races_run += 1
         fake.executed.clear()
         call()
@@ -70,7 +70,7 @@ def test_fastest_plan_wins_and_is_remembered() -> None:
         others = {
             label for choice in won for label, _ in choice.rejected if label.startswith("cudnn:ConvForwardKernel")
         }
-        assert len(others) >= 6  # the usual one, three plans with the bias, two more without it
+        assert len(others) >= 6  # the default plan, three plans with the bias, two more without it
         actual = program(x)
         for name, right in expected.items():  # sums of 800 products in another order
             np.testing.assert_allclose(actual[name], right, rtol=1e-5, atol=1e-6)
@@ -98,4 +98,4 @@ def test_missing_plans_are_forgotten_and_new_ones_race(monkeypatch: pytest.Monke
     third, repeated = chosen((*left, "eng7"))
     assert repeated
     assert third.isdisjoint(first)
-    chosen(before)  # what the process knows is what other tests expect
+    chosen(before)  # restores the plans that other tests expect

@@ -1,4 +1,4 @@
-"""Winograd's convolutions: that their matrices are right, what they take, and how far they are from exact results."""
+"""Winograd convolutions: their matrices are right; which convolutions they accept, and their rounding errors."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def by_winograd(op: Op, *operands: np.ndarray) -> np.ndarray:
     inputs = [lay(array, layout) for array, layout in zip(operands, signature.inputs, strict=True)]
     result = placed(np.full(node.types[0].shape, np.nan, np.float32), signature.outputs[0])
     workspace: Any = DEVICE.allocate(align_up(kernel.workspace(node, signature)))
-    workspace[...] = 255  # NaN: nothing of what is not written counts
+    workspace[...] = 255  # NaN, to notice reads of memory that was not written
     kernel.bind(node, Buffers(tuple(inputs), (result,), signature, workspace))()
     return np.array(result)
 
 
 def lay(array: np.ndarray, layout: Layout) -> Any:
-    """An operand as the kernel wants it."""
+    """Return an operand in the layout of the kernel."""
     if layout.opaque is None:
         return placed(array, layout)
     result = DEVICE.view(DEVICE.allocate(align_up(layout.nbytes(kind(array)))), 0, kind(array), layout)
@@ -71,13 +71,13 @@ def lay(array: np.ndarray, layout: Layout) -> Any:
 
 
 def error(actual: np.ndarray, exact: np.ndarray) -> float:
-    """The length of the difference, as a share of that of the exact result."""
+    """Return the norm of the difference, divided by that of the exact result."""
     return float(np.linalg.norm(actual - exact) / np.linalg.norm(exact))
 
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Small convolutions are taken too, and narrower vectors serve as well, only slower."""
+    """Accept small convolutions, and CPUs with narrower vectors, on which the kernels are only slower."""
     monkeypatch.setattr(convolution, "has_wide_vectors", lambda: True)
     monkeypatch.setattr(tile_selection, "GAIN", 0.0)
     tile_selection.best_filter.cache_clear()
@@ -95,8 +95,8 @@ def test_the_matrices_filter_with_a_multiplication_for_each_point(minimal: Minim
 
 
 SHAPES = [
-    # batch, channels, filters, height, width, taps, padding: tiles of one size, ragged ones, of one row, with all
-    # numbers of vectors side by side
+    # batch, channels, filters, height, width, taps, padding: equal tiles, partial tiles, single rows, and all numbers
+    # of adjacent vectors
     (2, 16, 32, 8, 8, 3, ((1, 1), (1, 1))),
     (3, 32, 48, 7, 10, 3, ((0, 0), (0, 0))),
     (1, 48, 80, 3, 9, 3, ((2, 0), (0, 2))),
