@@ -1,4 +1,4 @@
-"""A small net, its training on made-up data, and `netspec` called in this process."""
+"""A small net, its training on synthetic data, and `netspec` called in this process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ train: {max_steps: 12, log_every: 4, seed: 3}
 
 @dataclass(frozen=True)
 class Outcome:
-    """Status and output of a command."""
+    """Exit status and output of a command."""
 
     status: int
     out: str
@@ -85,7 +85,7 @@ def netspec(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture(autouse=True)
 def fixed_roofline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use fixed rates of the machine where a net is timed: measuring them takes two seconds."""
+    """Fix the measured rates of the machine, since measuring them takes two seconds."""
     monkeypatch.setattr(timing, "measure_roofline", lambda device, dtype: Roofline(1e11, 1e10))
 
 

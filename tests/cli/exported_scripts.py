@@ -18,7 +18,7 @@ from tests.cli.conftest import Netspec, Outcome
 
 
 def train_spec(netspec: Netspec, text: str, *words: str, **values: str) -> None:
-    """Train in `run`, with values in place of names in capitals; `words` are further arguments."""
+    """Train in `run`; `values` replace names in capitals in the spec, `words` are further arguments."""
     for name, value in values.items():
         text = text.replace(name, value)
     Path("train.yaml").write_text(text)
@@ -34,15 +34,15 @@ def script_lines(*arguments: str) -> list[str]:
 
 
 def run_script(*arguments: str, folder: str = ".", path: str = "deployed/run.py", content: bytes = b"") -> Outcome:
-    """Do what `python PATH ARGUMENTS` does in this folder, with `content` as the standard input.
+    """Run `python PATH ARGUMENTS` in this folder, with `content` as the standard input.
 
     Exceptions of the script, except SystemExit, propagate to the test.
     """
     stdin, stdout, stderr = (io.TextIOWrapper(io.BytesIO(text), "utf-8", newline="\n") for text in (content, b"", b""))
-    on_pipe = signal.getsignal(signal.SIGPIPE)  # the script ends with the reader of its output
+    on_pipe = signal.getsignal(signal.SIGPIPE)  # the script resets it, to end when the reader of its output does
     try:
         with chdir(folder), patch.multiple(sys, argv=[path, *arguments], stdin=stdin, stdout=stdout, stderr=stderr):
-            runpy.run_path(str(Path(path).absolute()), run_name="__main__")  # absolute, as Python has it
+            runpy.run_path(str(Path(path).absolute()), run_name="__main__")  # Python passes an absolute path
         status = 0
     except SystemExit as end:
         status = int(end.code or 0)

@@ -1,4 +1,4 @@
-"""Caffe's files on the command line: a solver that is imported goes on as Caffe would; its net is written back."""
+"""Caffe files on the command line: an imported solver continues as Caffe would, and its net is exported again."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def files(current_folder):
 
 
 def test_an_import_without_weights_has_no_weights(netspec, files):
-    """The command that is suggested next can be run: an export needs weights."""
+    """The suggested command works: it names weights, which an export needs."""
     result = netspec.ok("import", "net.prototxt", "--output", "made", "--shape", "x=3")
     assert "the net has no weights" in result.out
     assert "plan made/net.yaml" in result.out
@@ -90,7 +90,7 @@ def test_a_training_of_caffe_resumes(netspec, files, type_):
     for _ in range(BEFORE, STEPS):
         weights = step(weights)
     arrays = read_weights("run/weights.h5").arrays
-    # Three steps in float32, on numbers near 1.
+    # float32 errors of three steps, on values near 1
     np.testing.assert_allclose(arrays["fc/kernel"].T, weights["fc/0"], atol=2e-6)
     np.testing.assert_allclose(arrays["fc/bias"], weights["fc/1"], atol=2e-6)
 

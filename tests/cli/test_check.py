@@ -1,4 +1,4 @@
-"""`netspec check`: everything that is wrong in all files, as text and as JSON."""
+"""`netspec check`: all mistakes in all files, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_overrides_change_every_file(netspec, work):
 
 
 def test_a_variable_of_the_net_that_the_training_file_replaces_is_noted(netspec, work):
-    """Nothing in the net's own file shows that its value has no effect."""
+    """The net's own file does not show that its value has no effect."""
     spec, text = work / "train.yaml", (work / "train.yaml").read_text()
     spec.write_text(text.replace("net: net.yaml\n", "net: net.yaml\nvars: {width: 6}\n"))
     note = (

@@ -1,4 +1,4 @@
-"""`netspec data`: figures of what a training reads, images of what transforms make of it, damaged data told."""
+"""`netspec data`: statistics of a training's data, images before and after transforms, and reports of damaged data."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_summary_and_contact_sheet_of_images(netspec, work, photos):
     assert result.out.endswith("images: data_train.png\n")
     with Image.open(work / "data_train.png") as sheet:
         assert sheet.format == "PNG"
-        # Images of 14 × 16 pixels are shown 6 times as large: one framed, three prepared ones of 12 × 12, 8 times.
+        # Images of 14 × 16 pixels are enlarged 6 times, and each of their three crops of 12 × 12 pixels 8 times.
         assert sheet.width > 4 * 84
         colours = np.asarray(sheet.convert("RGB")).reshape(-1, 3)
         assert (colours == (0, 110, 200)).all(axis=1).sum() > 10 * 300  # frames of ten samples
@@ -87,7 +87,8 @@ def test_figures_equal_the_files(netspec, photos):
     np.testing.assert_allclose(image["deviation"], pixels.std((0, 1, 2)), rtol=1e-12)
     prepared = result["prepared"]["image"]
     assert (prepared["shape"], prepared["dtype"]) == ([3, 12, 12], "float32")
-    np.testing.assert_allclose(prepared["mean"], 0, atol=1e-6)  # that of the same crops, rounded to 24 bits
+    # The mean was learned from the same crops, but rounded to 24 bits.
+    np.testing.assert_allclose(prepared["mean"], 0, atol=1e-6)
     np.testing.assert_allclose(prepared["deviation"], 1, atol=1e-6)
     assert result["fields"]["label"]["classes"] == {"cat": 4, "dog": 6}
     assert (result["samples"], result["read"], result["damaged"]) == (10, 10, [])
@@ -103,7 +104,8 @@ def test_test_data_uses_values_learned_from_training_data(netspec, work, photos)
     assert test["contact_sheet"] == "t.png"
     assert (work / "t.png").is_file()
     assert not (work / "data_test.png").exists()
-    assert abs(test["prepared"]["image"]["mean"][0]) > 1e-4  # not its own mean
+    # The mean of the training data was subtracted, not that of the test data.
+    assert abs(test["prepared"]["image"]["mean"][0]) > 1e-4
 
 
 def test_fewer_samples_are_spread_over_the_set(netspec, photos):

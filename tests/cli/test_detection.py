@@ -204,15 +204,15 @@ def test_boxes_are_drawn_on_images(netspec: Netspec, photos: Path) -> None:
     ],
 )
 def test_boxes_are_placed_in_images_that_are_padded_or_cropped(netspec, photos, steps: str, shift: int) -> None:
-    """Every cell of the grid predicts its own area: the padding above and below, or the middle of the image."""
+    """Every cell of the grid predicts its own area, of a padded or a cropped image."""
     Path("train.yaml").write_text(TRAIN.replace("STEPS", steps))
     settings = ("train.max_steps=1", "net.layers.detections.score_threshold=0", "solver.learning_rate=1e-9")
     netspec.ok("train", "train.yaml", *settings, "--run-dir", "run", "--device", "reference")
     line = netspec("predict", "run", "--input", "photos/000.png", "--json").out
     edges = {(box["x1"], box["y1"], box["x2"], box["y2"]) for box in json.loads(line)["boxes"]}
-    if shift:  # 32 × 32 pixels in the middle, of which each cell has a quarter
+    if shift:  # each cell covers a quarter of the 32 × 32 pixels in the middle
         assert edges == {(x, y, x + 16, y + 16) for x in (16, 32) for y in (0, 16)}
-    else:  # 64 × 64 pixels, of which the image is the rows 16 to 48
+    else:  # the grid covers 64 × 64 pixels, and the image is rows 16 to 48 of them
         assert edges == {(x, y, x + 32, y + 32) for x in (0, 32) for y in (-16, 16)}
 
 

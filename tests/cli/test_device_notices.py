@@ -93,7 +93,8 @@ def test_commands_warn_once(netspec: Netspec, warning: str, command: str) -> Non
         messages = [event["message"] for event in result.lines if event["event"] == "warning"]
         assert (messages.count(warning), result.err.count(warning)) == (1, 0)
         return
-    stream = result.out if command == "train table.yaml" else result.err  # training prints what its log contains
+    # A training prints its log, which contains the warning.
+    stream = result.out if command == "train table.yaml" else result.err
     assert stream.count(f"warning: {warning}\n") == 1
     assert (result.out + result.err).count(warning) == 1
 

@@ -1,4 +1,4 @@
-"""`netspec export` and `netspec import`: models that come back as they went."""
+"""`netspec export` and `netspec import`: round trips of models."""
 
 from __future__ import annotations
 
@@ -87,8 +87,9 @@ def test_transforms_of_the_training_are_listed_and_recorded(netspec, work):
         "features", "Normalization", 3, 3,
     )  # fmt: skip
     features = np.load("blobs.npz")["features"].astype(np.float64) * 0.5
-    np.testing.assert_allclose(second["mean"], features.mean(0), rtol=1e-6)  # of float32 products, summed in float64
-    # What an import copies keeps what it knows.
+    # The features are float32 products, summed in float64.
+    np.testing.assert_allclose(second["mean"], features.mean(0), rtol=1e-6)
+    # An imported copy keeps the recorded preprocessing.
     netspec.ok("import", "run/weights.h5", "--output", "new")
     assert load("new/net.yaml", "new/weights.h5").preprocessing == load("net.yaml", "run/weights.h5").preprocessing
 
@@ -220,7 +221,8 @@ def test_samples_and_tolerance_of_the_comparison(netspec, trained):
     np.savez("wrong.npz", features=np.ones((5, 4)))
     assert "the input `features` has the wrong shape" in netspec(*words, "--inputs", "wrong.npz").err
     assert netspec(*words, "--tolerance", "0").status == 2
-    assert netspec(*words, "--tolerance", "1e-30", "--inputs", "some.npz").status in (0, 1)  # equal to the bit, or not
+    # The results are bit-identical or not, depending on the CPU.
+    assert netspec(*words, "--tolerance", "1e-30", "--inputs", "some.npz").status in (0, 1)
 
 
 def test_weights_of_another_program_are_laid_onto_a_net(netspec, trained):
@@ -275,7 +277,8 @@ def test_an_export_that_can_not_be(netspec, trained, words, why):
 
 
 def test_a_file_that_cannot_be_read_again_is_written_with_a_note(netspec, work):
-    steps = "{type: TimeDistributed, layer: {type: LayerNormalization, axis: 1}}"  # operations on steps of all samples
+    # Keras has no layer for this, so it is written as operations, which netspec does not import.
+    steps = "{type: TimeDistributed, layer: {type: LayerNormalization, axis: 1}}"
     Path("net.yaml").write_text(f"netspec: 1\ninputs: {{x: {{shape: [3, 2, 4, 4]}}}}\nlayers:\n  - {steps}\n")
     load("net.yaml").save_weights("weights.h5")
     result = netspec.ok("export", "net.yaml", "--weights", "weights.h5", "--output", "net.keras")
@@ -328,7 +331,7 @@ def test_batch_normalization_is_folded_on_request(netspec, current_folder):
 
 
 def test_a_keras_training_continues_once_its_data_is_set(netspec, work):
-    """Three steps were taken there: the fourth, on the same samples, leaves the same weights as there."""
+    """The recorded training took three steps in Keras; the fourth, on the same samples, gives the same weights."""
     result = netspec("import", FILES / "trained_adam.keras", "--output", "taken")
     command = "netspec train taken/train.yaml --resume taken/checkpoint.h5"
     assert result.out.endswith(f"after replacing `source: python` in taken/train.yaml with your data:\n  {command}\n")
@@ -343,7 +346,7 @@ def test_a_keras_training_continues_once_its_data_is_set(netspec, work):
     resume = ("--resume", "taken/checkpoint.h5", "train.max_steps=4")
     netspec.ok("train", spec, *resume, "--json", "--device", "reference")
     expected = load_answers("keras/trained_adam")["after_classes/bias"]
-    # Adam divides by roots of small numbers, in float32 on both sides.
+    # Adam divides by roots of small values, in float32 in both programs.
     (run,) = Path().rglob("runs/*")
     actual = load(run / "spec.yaml", run / "weights.h5").parameters["classes/bias"]
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
@@ -396,7 +399,7 @@ def test_a_part_of_a_net_of_netspec(netspec, trained, words):
     assert list(part.parameters) == ["hidden/kernel", "hidden/bias"]
     for name in part.parameters:
         np.testing.assert_array_equal(part.parameters[name], model.parameters[name])
-    if "--net" not in words:  # which lays arrays alone onto a net
+    if "--net" not in words:  # which imports only arrays, without the preprocessing
         assert part.preprocessing == model.preprocessing
     netspec.ok("check", "part/net.yaml")
 

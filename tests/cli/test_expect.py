@@ -1,4 +1,4 @@
-"""`netspec check --run`: what a net and a training are to be, and what is said where they are not."""
+"""`netspec check --run`: expectations of nets and trainings, and reports of those that are not met."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_met_expectations_are_reported(folder, capsys):
 
 
 def problems(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str]]:
-    """Path → (expected, got) of what `netspec check` finds."""
+    """Return the expected and the actual value of each error of `netspec check`, by path."""
     assert main(["check", *arguments, "--json"]) == 2
     reported = json.loads(capsys.readouterr().out)
     return {each["path"]: (each["expected"], each["got"]) for each in reported if each["severity"] == "error"}
@@ -71,7 +71,7 @@ def test_unmet_expectations_of_a_net_are_reported_without_running(folder, capsys
     assert reported["expect.parameters"] == ("51", "50")
     assert reported["expect.outputs.logits"] == ("[2, 2]", "[2]")
     expected, flops = reported["expect.max_flops"]
-    # two products of matrices, each multiplication with its addition, and what stands beside them
+    # FLOPs of two matrix products, and at most two more per output: bias and activation
     assert expected == "at most 10"
     assert 2 * (3 * 8 + 8 * 2) <= int(flops) <= 2 * (3 * 8 + 8 * 2) + 2 * (8 + 2)
 
@@ -127,7 +127,7 @@ def test_a_kernel_that_differs_from_the_reference_is_an_error(plain, capsys, mon
 
     def spoiled(*arguments):
         results = dict(gradients(*arguments))
-        if next(calls) == 1:  # the comparison's first: that of the device
+        if next(calls) == 1:  # the device's; the first call is the reference's
             results["gradient/hidden/kernel"] *= 1.02
         return results
 

@@ -1,4 +1,4 @@
-"""`netspec export RUN --output DIR`: the model, a card, and a script that prints what `predict` says."""
+"""`netspec export RUN --output DIR`: the model, a card, and a script that prints the answers of `predict`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RESIZING = {"SIZE": "channels: 3", "STEPS": "{type: Resizing, height: 6, width: 
 
 @pytest.fixture
 def photos(work: Path) -> list[str]:
-    """Twelve noisy images of different sizes, red or blue, and one in each more mode that files have."""
+    """Twelve noisy images of different sizes, red or blue; three of them in other modes."""
     random = np.random.default_rng(0)
     for index in range(12):
         folder = Path("photos") / ("blue", "red")[index % 2]
@@ -74,7 +74,7 @@ def deployed(netspec: Netspec, settings: dict[str, str]) -> None:
 
 def test_the_resizing_of_the_source_is_listed(netspec: Netspec, photos: list[str]) -> None:
     deployed(netspec, CLASSES | SIZE)
-    for _ in range(2):  # the second time from the weights file that the first one wrote
+    for _ in range(2):  # first from the run's weights, then from the weights file that the export wrote
         result = netspec("export", "train.yaml", "--weights", "run/best.h5", "--output", "copy.h5")
         note = result.err.partition("inputs were transformed by:")[2].splitlines()[1:]
         assert [line.partition(",")[0].strip() for line in note] == ["`image`: Resizing", "`image`: Rescaling"]
@@ -83,7 +83,7 @@ def test_the_resizing_of_the_source_is_listed(netspec: Netspec, photos: list[str
 
 
 def assert_predicted(lines: list[str], paths: list[str]) -> None:
-    """Compare the answers of the script with those of `predict`: percentages, of which resized pixels change 0.2."""
+    """Compare the answers of the script with those of `predict`; resizing may change percentages by 0.2."""
     answers = predict("run", paths).answers
     found = [re.fullmatch(r"(.*): (\w+) ([\d.]+)%", line) for line in lines]
     assert [(match[1], match[2]) for match in found if match] == list(

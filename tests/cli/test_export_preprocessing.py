@@ -1,4 +1,4 @@
-"""`netspec export --with-preprocessing`: models that take pixels and give the probabilities of `netspec predict`."""
+"""`netspec export --with-preprocessing`: models that take pixels and return the probabilities of `netspec predict`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_model_takes_pixels_and_gives_the_probabilities_of_predict(netspec, 
     metadata = session().get_modelmeta().custom_metadata_map
     names = json.loads(metadata["netspec_classes"])["probabilities"]
     assert [names[index] for index in probabilities.argmax(1)] == answers["class"]
-    # float32 against float64 after the net.
+    # after the net, the model computes in float32, `predict` in float64
     np.testing.assert_allclose(probabilities.max(1), answers["probability"], rtol=1e-4)
     assert json.loads(metadata["netspec_transforms"]) == []
     inside = json.loads(metadata["netspec_included_transforms"])

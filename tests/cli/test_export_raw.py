@@ -47,7 +47,7 @@ def script_json(*arguments: str) -> list[Any]:
 
 
 def script_error(*arguments: str, status: int = 1) -> str:
-    """The message of a script that fails: one line, with exit status 2 if the call or the folder is wrong."""
+    """Return the message of a script that fails: one line, with exit status 2 for a wrong call or folder."""
     done = run_script(*arguments)
     assert (done.status, done.out) == (status, "")
     (line,) = done.err.splitlines()

@@ -1,4 +1,4 @@
-"""The script of an exported model that generates text writes the texts of `netspec generate`."""
+"""The script of an exported model that generates text prints the same texts as `netspec generate`."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_language_model_continues_a_prompt(netspec: Netspec, work: Path, layer
     card = export(netspec)
     assert "tokens of a text, from `vocabulary.json`" in card
     assert ("It runs `step.onnx`" in card) == Path("deployed/step.onnx").exists() == (layer == "recurrent")
-    tokens = 30  # more than a window
+    tokens = 30  # more tokens than the window has
     for prompt in ("ab", "cd\nab cd\nab é d ab"):
         for temperature, seed in ((0.0, 1), (0.8, 7)):
             text = generate("run", prompt, tokens=tokens, temperature=temperature, seed=seed)
@@ -194,7 +194,7 @@ def test_a_language_model_refuses_unknown_characters_and_wrong_settings(netspec:
     assert script_error("--prompt", "ab", "--temperature=-1", status=2) == reason
     assert script_error("--prompt", "ab", "--tokens=0", status=2) == reason
     Path("text.txt").unlink()
-    card = export(netspec)  # the logits, without the softmax
+    card = export(netspec)  # with the logits as output, without the softmax
     assert "$ python run.py --prompt TEXT --temperature 0.8 --tokens 4\n```" in card
     for temperature in (0.0, 0.8):
         text = generate("run", "ab", temperature=temperature)
@@ -231,7 +231,7 @@ def test_an_encoder_decoder_net_rewrites_a_prompt(netspec: Netspec, work: Path, 
     assert script_error("--prompt", " ", status=2) == "error: the prompt is empty"
     error = script_error("--prompt", blank.join("abcabc"), status=2)
     assert re.fullmatch(r"error: the prompt is too long: \d+ tokens, at most 5", error)
-    if kind != "pairs":  # which have no unknown text
+    if kind != "pairs":  # the tokenizers of pairs encode any text
         assert script_error("--prompt", "x", status=2) == "error: the vocabulary has no token of the prompt"
 
 

@@ -1,4 +1,4 @@
-"""The examples in the help of each command: their options exist, and one of each command runs as it is shown."""
+"""The examples in the help of each command: their options exist, and one example of each command runs as shown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.cli.test_main import ALL
 from tests.data.test_fetch import Server, packed, server
 from tests.distributed.test_verify import needs_mpi
 
-__all__ = ["server"]  # the fixture
+__all__ = ["server"]  # re-exports the fixture
 
 RUN = {
     "train": 0, "test": 0, "export": 0, "import": 0, "convert": 0, "check": 0, "plan": 0, "draw": 0, "gradcheck": 0,
@@ -63,7 +63,7 @@ def test_the_options_of_every_example_exist(words):
 
 
 def test_an_example_of_every_command_runs_somewhere():
-    named = {" ".join(words) for words in ALL} - {"zoo", "data"}  # groups
+    named = {" ".join(words) for words in ALL} - {"zoo", "data"}  # groups of commands
     assert {*RUN, *RUN_SLOWLY, *DOWNLOADS, *WITH_MPI, *SERVERS} == named
 
 

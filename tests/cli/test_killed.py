@@ -1,4 +1,4 @@
-"""A process that is killed while it writes: what was there stays, nothing half is seen, and what is left goes."""
+"""A process is killed while it writes: existing files stay, no partial file appears, and leftovers are removed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_killed_process_leaves_nothing_half(name, netspec, trained):
     moment, words = CASES[name]
-    # The kernels are in the cache then: their files are synced too.
+    # Fills the cache of kernels, whose files would be synced, too.
     netspec.ok("export", "run", "--output", "first.onnx")
     target, folder = Path(words[-1]), Path("to")
     folder.mkdir()
@@ -53,7 +53,7 @@ def test_a_killed_process_leaves_nothing_half(name, netspec, trained):
     is_file = left.is_file()
 
     netspec.ok(*words)
-    assert left.exists() == is_file  # a process may be writing the file; a folder that is filled has a lock
+    assert left.exists() == is_file  # another process may be writing the file; a folder has a lock while it is filled
     if is_file:
         os.utime(left, (0, left.stat().st_mtime - FORGOTTEN - 1))
         netspec.ok(*words)

@@ -1,4 +1,4 @@
-"""`netspec data`: sets, get and unpack, with a small set in place of the known ones."""
+"""`netspec data`: datasets, get and unpack, with a small dataset in place of the known ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS = {name: bytes([number]) + bytes([10 * number]) * 3072 for number, name 
 def replace_cifar10(
     monkeypatch: pytest.MonkeyPatch, sets: Path, archive: bytes = b" ", folders: tuple[str, ...] = ()
 ) -> None:
-    """Let CIFAR-10 be the set of `RECORDS`, stored below `sets` and published as an archive in these folders."""
+    """Replace CIFAR-10 by `RECORDS`, stored below `sets` and published as an archive in these folders."""
     parts = {
         name: PublishedFile(name, len(content), hashlib.sha256(content).hexdigest())
         for name, content in RECORDS.items()
@@ -36,7 +36,7 @@ def replace_cifar10(
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """CIFAR-10 with six records in all, in the folder of known sets."""
+    """CIFAR-10 with six records in all, in the folder of known datasets."""
     folder = tmp_path / "sets" / "cifar10"
     folder.mkdir(parents=True)
     for name, content in RECORDS.items():
@@ -94,7 +94,7 @@ def test_a_set_as_image_files_in_its_order(netspec, tiny, tmp_path):
 
 
 def test_image_files_give_the_batches_of_the_set_itself(netspec, tiny, tmp_path):
-    """Only `source` and `path` differ: so the training is the same, bit by bit."""
+    """Only `source` and `path` differ, so the training is bit-identical."""
     netspec.ok("data", "unpack", "cifar10", tmp_path / "png")
     batches = []
     for source, path in (("cifar10", tiny), ("image_folder", tmp_path / "png")):

@@ -1,4 +1,4 @@
-"""The files for Slurm and Kubernetes say one thing throughout, and what they start is a training that can begin."""
+"""The files for Slurm and Kubernetes are consistent, and the trainings that they start can run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def started(file: str) -> list[str]:
 
 
 def arguments(file: str, run: str) -> list[list[str]]:
-    """Return the arguments of `netspec train` at the first start and at later ones, with the run's folder filled in."""
+    """Return the arguments of `netspec train` at the first and at later starts, with the run directory filled in."""
     second, first = (shlex.split(words) for words in re.findall(r"set -- (.*)$", SCRIPTS[file], re.MULTILINE))
     return [[word.replace("$run", run) for word in words] for words in (first, second)]
 

@@ -1,4 +1,4 @@
-"""Exit statuses, messages and help: what holds for every command."""
+"""Exit statuses, messages and help of all commands."""
 
 from __future__ import annotations
 

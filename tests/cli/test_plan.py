@@ -1,4 +1,4 @@
-"""`netspec plan`: golden tables, and figures that agree with what is compiled and allocated."""
+"""`netspec plan`: golden tables, and figures that agree with the compiled and allocated programs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ total                          26  400 FLOP   512 B
 
 
 def test_the_table_of_layers(netspec, work):
-    # hidden: 8·4 outputs of 3 products and sums each, then a bias and a ReLU for each: 192 + 32 + 32 operations,
-    # and three arrays of 32 float32. logits: 8·2·4·2 + 16 operations, two arrays of 16.
+    # hidden: 3 multiplications and additions for each of 8 · 4 outputs (192 FLOPs), then a bias and a ReLU (32 each),
+    # and three arrays of 32 float32. logits: 8 · 2 · 4 · 2 + 16 FLOPs, two arrays of 16.
     result = netspec.ok("plan", "train.yaml")
     assert result.out.startswith(LAYERS)
 
@@ -107,7 +107,7 @@ def test_planned_memory_is_what_programs_allocate(netspec):
 
 def test_lenet_is_as_published(netspec):
     result = netspec("plan", LENET, "--json", "--batch-size", "1").json
-    assert result["parameters"] == result["trainable_parameters"] == 431_080  # as Caffe's example counts them
+    assert result["parameters"] == result["trainable_parameters"] == 431_080  # the number in Caffe's example
     assert [layer["parameters"] for layer in result["layers"] if layer["parameters"]] == [520, 25_050, 400_500, 5_010]
     convolution = result["layers"][0]
     assert convolution["output_shape"] == [1, 20, 24, 24]
@@ -160,7 +160,7 @@ def test_shared_parameters_count_once(netspec, work):
 def test_kernels_of_every_node(netspec, work):
     result = netspec("plan", "net.yaml", "--kernels", "--json").json
     used = result["kernels"]["predict"]
-    # One by one with the reference kernels, as one with kernels that take bias and activation along.
+    # Reference kernels run these ops one by one; other kernels may fuse bias and activation.
     assert "+".join(node["op"] for node in used) == "MatMul+Add+Relu+MatMul+Add"
     assert {node["layer"] for node in used} == {"hidden", "logits"}
     assert len(used) == result["programs"]["predict"]["nodes"]
@@ -188,12 +188,12 @@ def test_messages_of_workers(netspec, work):
     assert sorted(second["holds"]) == [*parameters, "loss/sparse_categorical_crossentropy"]
     assert (first["starts"], second["starts"], wish["starts"], wish["bytes"]) == (0, 1, 0, VOTES)
     total = first["bytes"] + second["bytes"] + VOTES
-    assert messages["sent_bytes"] == {"worker": 1.5 * total}  # 2 (p - 1)/p of what each has
+    assert messages["sent_bytes"] == {"worker": 1.5 * total}  # an all-reduce sends 2 (p - 1) / p of the bytes
     assert (messages["total_bytes"], messages["between_hosts_bytes"]) == (4 * 1.5 * total, 4 * 1.5 * total)
     assert sent("--workers-per-host", "4")["between_hosts_bytes"] == 0
     assert sent("--workers-per-host", "2")["between_hosts_bytes"] == 2 * 1.5 * total
-    states_per_weight = 2  # weights, and the solver's momentum
-    alike = 26 // 4 + 1  # of 26 numbers each of four workers adds up as many, zeros among them
+    states_per_weight = 2  # weights and momentum
+    alike = 26 // 4 + 1  # each of four workers sums a quarter of 26 elements, padded to the same number
     for way, nbytes in (
         ("{strategy: local_sgd, every: 4}", 1.5 * (states_per_weight * 104 + VOTES) / 4),
         ("{strategy: elastic_averaging, every: 4}", 1.5 * (4 * alike * 4 + VOTES) / 4),
@@ -202,7 +202,8 @@ def test_messages_of_workers(netspec, work):
         assert sent(f"parallel={way}")["sent_bytes"]["worker"] == pytest.approx(nbytes), way
     assert [message["times"] for message in sent("train.accumulate=3")["messages"]] == [3, 3, 1, 3]
     _, averaged = sent("parallel={strategy: local_sgd, every: 4}")["messages"]
-    assert (set(parameters) < set(averaged["holds"]), len(averaged["holds"])) == (True, 8)  # and the momentum
+    # The message contains the parameters and their momentum.
+    assert (set(parameters) < set(averaged["holds"]), len(averaged["holds"])) == (True, 8)
     assert (averaged["bytes"], averaged["times"], averaged["every"]) == (states_per_weight * 104, 1, 4)
     net = netspec("plan", "net.yaml", "--workers", "4", "--batch-size", "8", "--json").json["sent"]
     assert net["sent_bytes"] == messages["sent_bytes"]
@@ -216,7 +217,7 @@ def test_messages_of_workers_are_printed(netspec, work):
     rows = [line.split("  ") for line in out.splitlines() if line.startswith("bucket")]
     starts = [row[-1].strip() for row in rows]
     assert (starts[0], starts[-1]) == ("before backward", "after backward")
-    assert len(rows) == 3 + 4  # how many samples, the loss, its only term, each parameter
+    assert len(rows) == 3 + 4  # number of samples, loss, its only term, and each parameter
     assert any("% of backward done" in start for start in starts)
     alone = netspec("plan", "train.yaml", "--workers", "1").out
     assert "in total 0 B per step" in alone
@@ -261,12 +262,12 @@ def test_hierarchical_sums_that_are_impossible_are_reported(netspec, work, worke
 
 
 def test_memory_of_a_worker(netspec, work):
-    """With sharded_optimizer it has a fourth of what the solver remembers."""
+    """With sharded_optimizer, each worker has a quarter of the optimizer states."""
     words = "plan", "train.yaml", "net.vars.width=1024", "--workers", "4"
     result = netspec(*words, "--json", "parallel={strategy: sharded_optimizer}").json
     state_bytes, worker = result["states_bytes"], result["worker"]
     assert (worker["samples"], worker["states_bytes"]["parameter"]) == (2, state_bytes["parameter"])
-    pieces = 4  # of as many parameters, each of which is rounded up to whole lines
+    pieces = 4  # parameters, each of whose shards is padded to a cache line
     assert worker["states_bytes"]["slot"] == pytest.approx(state_bytes["slot"] / 4, abs=pieces * 64)
     assert worker["bytes"] == worker["programs_bytes"] + sum(worker["states_bytes"].values())
     out = netspec(*words, "parallel={strategy: model, layers: {hidden: columns}}").out

@@ -1,4 +1,4 @@
-"""`netspec plan --device h200`: kernels, memory and time on a GPU that is not there."""
+"""`netspec plan --device h200`: kernels, memory and time on a GPU that is absent."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_nets_of_the_zoo_are_planned(name: str) -> None:
 
 
 def test_communication_of_several_gpus_follows_the_cost_model(netspec: Netspec, work: Path) -> None:
-    """Buckets go round a ring of NVLink 4; of two hosts, over InfiniBand at 400 Gbit/s."""
+    """Buckets use a ring over NVLink 4; between two hosts, over InfiniBand with 400 Gbit/s."""
     words = ("plan", "train.yaml", "--device", "h200", "--workers", "4")
     for more, alpha, beta in (((), 5.7e-6, 1 / 450e9), (("--workers-per-host", "2"), 1e-6, 8 * 4122 / 4096 / 400e9)):
         planned = loads(netspec(*words, *more, "--json").out)
         gpus, sent = planned["gpus"], planned["sent"]["messages"]
-        assert sent.pop()["name"] == "stop vote"  # under way during the step, by the CPUs
+        assert sent.pop()["name"] == "stop vote"  # the CPUs send it while the step runs
         assert gpus["exchange"] == pytest.approx(sum(6 * (alpha + message["bytes"] / 4 * beta) for message in sent))
         assert gpus["step"] == pytest.approx(gpus["compute"] + gpus["exposed"])
         assert 0 < gpus["exposed"] <= gpus["exchange"]
@@ -92,14 +92,14 @@ def test_messages_through_the_processor_are_not_hidden(strategy: str, netspec: N
     result = netspec("plan", "train.yaml", "--device", "h200", "--workers", "2", f"parallel={strategy}", "--json")
     gpus = loads(result.out)["gpus"]
     assert gpus["exposed"] > 0
-    graph = strategy in ("parameter_server", "local_sgd")  # between steps
+    graph = strategy in ("parameter_server", "local_sgd")  # these communicate between steps
     assert (gpus["hosted"] == 0) == graph
     assert any("go through the CPU" in note for note in gpus["notes"]) != graph
     assert ("one CUDA graph" in gpus["notes"]) == graph
 
 
 def test_the_largest_batch_is_the_largest() -> None:
-    """Memory does not grow linearly with the batch, as in real plans."""
+    """Memory does not grow linearly with the batch, just as in real plans."""
 
     def needs(samples: int) -> int:
         return 1000 + 7 * samples + samples // 10
@@ -112,7 +112,7 @@ def test_the_largest_batch_is_the_largest() -> None:
 
 @pytest.mark.parametrize("limit", [300_000, 1_000_000, 5_000_000])
 def test_the_largest_batch_is_found_next_to_a_jump(limit: int) -> None:
-    """Kernels of large batches may need far more memory."""
+    """Kernels for large batches may need much more memory."""
 
     def needs(samples: int) -> int:
         return 100 * samples if samples <= 3_001 else 150 * samples + 500_000

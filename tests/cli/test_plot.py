@@ -1,4 +1,4 @@
-"""`netspec plot`: the curves of a training to come, and of a run."""
+"""`netspec plot`: the learning rates of a training file, and the losses and metrics of runs."""
 
 from __future__ import annotations
 

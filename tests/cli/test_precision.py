@@ -1,4 +1,4 @@
-"""`train.precision` from the command line: what is kept is float32, float16 has its scale, and what runs is told."""
+"""`train.precision` on the command line: states stay float32, float16 scales the loss, the log has the precision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netspec.exchange.formats.native.hdf5 import read_weights
 
 
 def test_a_bfloat16_run_keeps_float32_states_and_resumes(netspec, work):
-    """Parameters are as far from those of float32 as rounding to 8 bits takes them, and none of 8 bits itself."""
+    """Parameters differ from those of float32 about as much as rounding to 8 bits, but are not rounded themselves."""
     for name, precision in (("wide", "float32"), ("narrow", "bfloat16")):
         netspec.ok("train", "train.yaml", f"train.precision={precision}", "--run-dir", name)
     wide, narrow = (read_weights(work / name / "weights.h5").arrays for name in ("wide", "narrow"))
@@ -28,8 +28,8 @@ def test_a_bfloat16_run_keeps_float32_states_and_resumes(netspec, work):
 
 
 def test_a_float16_run_skips_overflowing_steps_and_resumes_bit_identically(netspec, work):
-    """Its scale adapts unless it is given; of gradients that overflow the run says how many steps they cost."""
-    high = "train.loss_scale={initial: 3e6, growth_steps: 3}"  # gradients above 65504, which float16 has not
+    """The loss scale adapts unless it is fixed; the log counts the steps that are skipped because of overflows."""
+    high = "train.loss_scale={initial: 3e6, growth_steps: 3}"  # makes gradients exceed 65504, the largest float16
     words = ("train", "train.yaml", "train.precision=float16", "--device", "reference", high, "train.log_every=1")
     netspec.ok(*words, "--run-dir", "whole")
     lines = [loads(line) for line in (work / "whole" / "log.jsonl").read_text().splitlines()]
@@ -51,7 +51,7 @@ def test_unsupported_float16_is_reported_with_its_location(netspec, work):
     assert result.status == 2
     assert "does not compute in float16" in result.err
     assert "expected: one of bfloat16, float32, float64, tf32" in result.err
-    netspec.ok("check", "train.yaml", "train.precision=float16")  # another device may
+    netspec.ok("check", "train.yaml", "train.precision=float16")  # other devices may support float16
 
 
 def test_tf32_on_a_device_without_it_is_float32_with_a_note(netspec, work):

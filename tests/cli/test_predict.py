@@ -95,7 +95,7 @@ def test_images_are_prepared_as_in_the_training(netspec, current_folder, source)
     netspec.ok("train", "train.yaml", "--run-dir", "run")
     result = netspec("predict", "run", "--input", "photos", "--output", "out.npz")
     assert (result.status, result.out) == (0, "3 samples written to out.npz: logits [3, 2]\n")
-    inputs = pixels[[0, 2, 1], None].astype(np.float32) / 2  # photos/0 comes first
+    inputs = pixels[[0, 2, 1], None].astype(np.float32) / 2  # photos/0 is the first folder
     expected = load("run/spec.yaml", "run/weights.h5").predict({"image": inputs})["logits"]
     with np.load("out.npz") as written:
         np.testing.assert_array_equal(written["logits"], expected)
@@ -111,7 +111,7 @@ def test_images_are_prepared_as_in_the_training(netspec, current_folder, source)
 
 
 def rescaled(trained: Path, netspec: Any) -> None:
-    """Train once more in `run2`, on features that are scaled by 0.5."""
+    """Train again in `run2`, on features that are scaled by 0.5."""
     text = (trained / "train.yaml").read_text()
     spec = text.replace("path: blobs.npz", "path: blobs.npz, transforms: [{type: Rescaling, scale: 0.5}]")
     (trained / "scaled.yaml").write_text(spec)
@@ -124,12 +124,12 @@ NOTE = "note: transforms are not applied here; in training, inputs were transfor
 def test_transforms_that_are_not_applied_are_listed(netspec, trained):
     rescaled(trained, netspec)
     np.savez("in.npz", features=np.zeros((5, 3), np.float32))
-    assert predict(netspec).err == ""  # a training without transforms
+    assert predict(netspec).err == ""  # this training has no transforms
     expected = f"{NOTE}  `features`: Rescaling, scale 0.5, offset 0.0\n"
     newest = max((trained / "run2" / "checkpoints").iterdir())
-    for weights in ("run2/weights.h5", newest):  # the weights know, with a net file too
+    for weights in ("run2/weights.h5", newest):  # the weights contain the transforms, even with a net file
         assert predict(netspec, weights=weights).err == expected
-    # Weights of no training say nothing: then the training file does, as far as it knows.
+    # Weights without a training have no record of transforms; then those of the training file are listed.
     load("net.yaml").save_weights("fresh.h5")
     assert predict(netspec, weights="fresh.h5").err == ""
     result = predict(netspec, spec="scaled.yaml", weights="fresh.h5")
@@ -267,7 +267,8 @@ def test_patterns_files_and_standard_input_are_read(netspec, tmp_path, monkeypat
     netspec.ok("train", "train.yaml", "--run-dir", "run")
     by_pattern = netspec("predict", "run", "--input", "photos/*/[02].png", "--json").lines
     assert [answer["file"] for answer in by_pattern] == ["photos/0/0.png", "photos/0/2.png"]
-    expanded = netspec("predict", "run", "photos/0/2.png", "--input", "photos/0/0.png", "--json").lines  # by a shell
+    # as if a shell had expanded the pattern
+    expanded = netspec("predict", "run", "photos/0/2.png", "--input", "photos/0/0.png", "--json").lines
     assert expanded == by_pattern
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(Path("photos/0/2.png").read_bytes())))
     (answer,) = netspec("predict", "run", "--input", "-", "--json").lines
@@ -336,7 +337,7 @@ def test_a_report_has_class_names_and_files(netspec, current_folder):
     assert header == "actual \\ predicted,ant,bee"
     assert [row.split(",")[0] for row in rows] == ["ant", "bee"]
     with Image.open("results/confusion_matrix.png") as image:
-        assert image.width > 88  # two cells of 44 pixels and the names
+        assert image.width > 88  # the matrix has two cells of 44 pixels, next to the names
 
 
 @pytest.fixture
@@ -353,7 +354,7 @@ def gray_photos(netspec, current_folder):
 
 
 def test_foreign_weights_get_class_names_from_the_training_folder_or_the_spec(netspec, gray_photos):
-    """Weights of other programs do not record the names; without them, classes are numbers, with a note."""
+    """Weights of other programs have no class names; without names, classes are numbers, with a note."""
     netspec.ok("convert", "run", "foreign.safetensors")
     for damaged in ("photos/0/2.png", "photos/1/5.png"):
         Path(damaged).unlink()
@@ -426,7 +427,7 @@ def test_files_of_another_kind_are_named(netspec, gray_photos):
 
 
 def test_an_image_that_no_prediction_depends_on_is_refused(netspec, current_folder):
-    """A generator reads random numbers, which a transform adds to the images of its training."""
+    """A generator has an input of random numbers, which a transform adds to the images of its training."""
     Image.new("L", (28, 28)).save("image.png")
     result = netspec("predict", "dcgan_mnist", "--input", "image.png", "--device", "reference")
     assert result.status == 2
@@ -535,7 +536,8 @@ def test_rows_without_a_value_are_named_and_the_others_keep_their_numbers(netspe
     prediction = netspec_package.predict("run", rows)
     assert prediction.answers["row"] == [1, 3]
     assert prediction.missing == ("1 of 3 rows has no prediction: `built` is missing in row 2",)
-    with pytest.raises(InputError, match="1 of 3 rows has no prediction"):  # arrays have no numbers of rows
+    # An array could not show which row has no prediction.
+    with pytest.raises(InputError, match="1 of 3 rows has no prediction"):
         netspec_package.load("run").predict(rows)
     with pytest.raises(InputError, match="`built` is missing in row 1"):
         netspec_package.predict("run", [rows[1]])

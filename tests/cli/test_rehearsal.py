@@ -1,4 +1,4 @@
-"""`netspec train --dry-run`: says what the training would be, or what keeps it from beginning, and writes nothing."""
+"""`netspec train --dry-run`: describes the training, or reports what prevents it, and writes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_dry_run_reports_the_training(netspec, work):
 
 
 def test_memory_depends_on_the_strategy(netspec, work):
-    """Each of two workers keeps a half of what the solver remembers, or has one of the stages."""
+    """Each of two workers has half of the optimizer states, or one of the pipeline stages."""
 
     def memory(way: str) -> int:
         words = "net.vars.width=4096", f"parallel={way}", "--workers", "2", "--dry-run", "--json"
@@ -76,7 +76,7 @@ def test_under_a_launcher_one_process_reports_for_all(netspec, work, monkeypatch
     monkeypatch.setenv("PMI_RANK", "3")
     assert netspec("train", "train.yaml", "--dry-run").out == ""
     asked_for_another = "train", "train.yaml", "--dry-run", "--workers", "2"
-    assert netspec(*asked_for_another).err == ""  # the first one tells
+    assert netspec(*asked_for_another).err == ""  # the first process reports the error
     monkeypatch.setenv("PMI_RANK", "0")
     assert "which started 4 processes" in netspec(*asked_for_another).err
 

@@ -13,7 +13,7 @@ from netspec.tools.measuring.roofline import _copy
 
 
 class OfAStream(CpuDevice):
-    """A device that waits for one stream alone: for what is called inside of `running`."""
+    """A device that only waits for one stream, which runs what is called inside of `running`."""
 
     inside, copied = False, 0
 

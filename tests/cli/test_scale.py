@@ -1,4 +1,4 @@
-"""`netspec scale`: predictions from given and from measured steps, and what is wrong with a command line."""
+"""`netspec scale`: predictions from given and from measured step times, and mistakes on the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def by_name(result: Any, strategy: str) -> dict[int, Any]:
 
 
 def test_each_strategy_and_number_has_a_prediction_or_a_reason(netspec, work):
-    (work / "blobs.npz").unlink()  # no data is read
+    (work / "blobs.npz").unlink()  # needs no data
     result = netspec("scale", "train.yaml", *GIVEN, "--workers", "1..6", "--json").json
     assert (result["samples"], result["per_worker"]) == (8, False)
     assert result["gradient_bytes"] == 4 * (3 * 4 + 4 + 4 * 2 + 2)
@@ -58,7 +58,7 @@ def test_a_batch_for_each_worker_keeps_its_time(netspec, work):
 
 
 def test_settings_reach_their_strategies(netspec, work):
-    small = "parallel={strategy: top_k, smallest: 1}"  # the net's parameters are
+    small = "parallel={strategy: top_k, smallest: 1}"  # since the net's parameters are small
     words = (small, *GIVEN, "--workers", "8", "--workers-per-host", "4", "--within", "alpha=1us,beta=0.1ns")
     settings = "--servers", "2", "--every", "4", "--density", "50%", "--micro-batches", "4", "--algorithm", "tree"
     plain, changed = (
@@ -68,11 +68,13 @@ def test_settings_reach_their_strategies(netspec, work):
         }
         for more in ((), settings)
     )
-    assert changed["parameter_server"]["sent_bytes"] == plain["parameter_server"]["sent_bytes"]  # 2 is a quarter of 8
+    # The default is a quarter of the 8 workers, which is 2, too.
+    assert changed["parameter_server"]["sent_bytes"] == plain["parameter_server"]["sent_bytes"]
     assert changed["top_k"]["total_bytes"] > plain["top_k"]["total_bytes"]
     assert changed["local_sgd"]["total_bytes"] > plain["local_sgd"]["total_bytes"]
-    assert changed["all_reduce"]["total_bytes"] == pytest.approx(2 * 7 * 104)  # of a tree
-    assert plain["all_reduce"]["total_bytes"] == pytest.approx(8 * 3 * 104)  # few bytes: everything, three times
+    assert changed["all_reduce"]["total_bytes"] == pytest.approx(2 * 7 * 104)  # a tree all-reduce
+    # Recursive doubling, since there are few bytes: each worker sends everything three times.
+    assert plain["all_reduce"]["total_bytes"] == pytest.approx(8 * 3 * 104)
     assert changed["all_reduce"]["hosts"] == 2
 
 

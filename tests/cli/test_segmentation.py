@@ -79,7 +79,7 @@ def test_train_evaluate_and_predict(netspec: Netspec, fields: Path) -> None:
     assert why.startswith("class red: 9")
     heat = explain_image("run", "fields/images/0.png", label="red").heat_map
     assert heat[:, 5:].mean() > 0.01  # the right half is red
-    np.testing.assert_allclose(heat[:, :3], 0, atol=1e-6)  # convolutions of 1 × 1 pixel see nothing else
+    np.testing.assert_allclose(heat[:, :3], 0, atol=1e-6)  # 1 × 1 convolutions see single pixels
 
     printed = netspec("predict", "run", "--input", "fields/images/0.png").out
     assert "array [16, 24]" in printed  # the size of the image, not of the net's output
@@ -101,7 +101,7 @@ def test_a_net_for_images_of_another_size_names_the_override(netspec: Netspec, f
     assert result.status == 2
     assert result.err.endswith(
         "  hint: add `'data.train.size=[8,8]'` to resize the images\n"
-    )  # [ ] is a pattern in a shell
+    )  # a shell reads [ ] as a pattern
     assert "array [16, 24]" in netspec(*command, "data.train.size=[8,8]").out  # the size of the image
 
 
@@ -140,7 +140,7 @@ def test_data_show_counts_pixels_and_draws_masks(netspec: Netspec, fields: Path)
     assert "pixels" in printed
     with Image.open("data_train.png") as sheet:
         drawn = {color for _, color in sheet.convert("RGB").getcolors(2**20) or []}
-    assert tuple(COLORS[1].tolist()) not in drawn  # every pixel of class 1 has the color of its class mixed in
+    assert tuple(COLORS[1].tolist()) not in drawn  # the pixels of class 1 are blended with its color
 
 
 def test_a_mask_without_an_image_stops_before_training(netspec: Netspec, fields: Path) -> None:

@@ -22,7 +22,7 @@ def test_schema_is_json_with_docs(netspec, words):
 
 
 def test_devices(netspec, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # the user's may have results of `devices --verify`
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # the user's own cache may have results of `devices --verify`
     result = netspec("devices", "--json").json["devices"]
     assert [device["name"] for device in result] == list(DEVICES)
     assert [device["name"] for device in result if device["auto"]] == ["cpu"]

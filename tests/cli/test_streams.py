@@ -1,4 +1,4 @@
-"""Standard streams that are full, closed, or read no further: one line at most, and never a traceback."""
+"""Standard streams that are full, closed, or no longer read: at most one line, and never a traceback."""
 
 from __future__ import annotations
 

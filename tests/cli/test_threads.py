@@ -1,4 +1,4 @@
-"""`--threads`: said before the libraries are loaded that make the threads."""
+"""`--threads`: set before the libraries that create threads are loaded."""
 
 from __future__ import annotations
 

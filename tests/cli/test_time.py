@@ -1,4 +1,4 @@
-"""`netspec time`: every node is timed, sums agree, nothing of the net's own data is needed."""
+"""`netspec time`: every node is timed, sums agree, and no data of the training is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netspec.tools.measuring.roofline import Roofline, measure_roofline
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small matrices and copies, one call of each: the figures are not what is tested."""
+    """Use small matrices and copies, and one call of each: the measured rates are not tested here."""
     monkeypatch.setattr(roofline, "MATRICES", (32,))
     monkeypatch.setattr(roofline, "COPIED", 2**12)
     monkeypatch.setattr(roofline, "BUDGET", 0.0)
@@ -74,7 +74,7 @@ def test_predictions_of_a_training_that_accumulates_gradients_are_timed(netspec,
 
 
 def test_integers_stay_within_their_domains(netspec, work):
-    # Three words: any other index would be outside of the table, and the step would fail.
+    # Only three indices are valid: with any other, the step would fail.
     (work / "net.yaml").write_text(
         "netspec: 1\ninputs: {word: {shape: [50], dtype: int32}}\n"
         "layers: [{type: Embedding, input_dim: 3, output_dim: 2}]\n"
@@ -111,7 +111,7 @@ def test_mistakes(netspec, work, words, message):
 
 
 def test_a_timed_run_is_a_run(work):
-    """Node by node, the same numbers come out and the same states are written."""
+    """Node by node, a step computes the same results and states."""
     spec = load_train(work / "train.yaml")
     assert isinstance(spec.solver, SolverSpec)
     random = np.random.default_rng(1)

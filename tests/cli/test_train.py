@@ -1,4 +1,4 @@
-"""`netspec train` and `netspec test`: events as JSON, where things are, and commands to copy that work."""
+"""`netspec train` and `netspec test`: JSON events, paths of results, and suggested commands that work."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_overrides_and_weights(netspec, trained):
     )
     assert result.lines[-1]["steps"] == 1
     before, after = load("net.yaml", "run/weights.h5").parameters, load("net.yaml", "two/weights.h5").parameters
-    # One step from trained weights stays near them; fresh weights of another draw would not.
+    # One step changes trained weights little; new random weights would differ more.
     assert all(np.abs(after[name] - before[name]).max() < 0.2 for name in before)
 
 

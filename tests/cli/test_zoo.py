@@ -1,4 +1,4 @@
-"""`netspec zoo`: what is shipped, and copies that work where they are."""
+"""`netspec zoo`: the models that netspec ships, and copies that work in their new folder."""
 
 from __future__ import annotations
 

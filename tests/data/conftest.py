@@ -1,4 +1,4 @@
-"""Small data sets made on the spot, and sources read from YAML-like mappings."""
+"""Small data sets, and sources read from YAML-like mappings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CODES = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C, "float32": 0
 
 
 def located(value: Any, file: str) -> Any:
-    """Plain data as the YAML reader gives it: every value in the document says where it stands (one line a key)."""
+    """Return plain data with a location for every value, as the YAML reader returns it (one line per key)."""
     if isinstance(value, dict):
         mapping = Map(Location(file, 1, 1))
         for line, (key, item) in enumerate(value.items(), 1):
@@ -37,14 +37,14 @@ def located(value: Any, file: str) -> Any:
 
 
 def split_of(_file: str = "train.yaml", **fields: Any) -> Source:
-    """The split that these fields of a training file describe."""
+    """Return the split that these fields of a training file describe."""
     split = SOURCES.parse(located({"batch_size": 4, **fields}, _file))
     assert isinstance(split, Source)
     return split
 
 
 def plain_dataset(samples: int) -> ArrayDataset:
-    """`x` (2,) and `label` (), both of which tell the index of their sample."""
+    """A dataset of `x` (2,) and `label` (), both of which contain the index of their sample."""
     index = np.arange(samples)
     arrays: dict[str, np.ndarray] = {
         "x": np.stack([index, -index], axis=1).astype(np.float32),
@@ -54,7 +54,7 @@ def plain_dataset(samples: int) -> ArrayDataset:
 
 
 def arrays_of(data: Dataset, indices: np.ndarray) -> dict[str, np.ndarray]:
-    """The samples at `indices`, no field of which differs in size from sample to sample."""
+    """Return the samples at `indices` as arrays; all samples have the same shapes."""
     return {name: np.asarray(values) for name, values in data.read(indices).items()}
 
 
@@ -62,7 +62,7 @@ PLAIN = {"x": FieldType((2,), "float32"), "label": FieldType((), "int32")}
 
 
 def write_idx(path: Path, array: np.ndarray) -> Path:
-    """An idx file, gzipped if its name says so."""
+    """Write an idx file, gzipped if its name ends in `.gz`."""
     header = struct.pack(">HBB", 0, CODES[array.dtype.name], array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
     content = header + array.astype(array.dtype.newbyteorder(">")).tobytes()
     path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
@@ -70,7 +70,7 @@ def write_idx(path: Path, array: np.ndarray) -> Path:
 
 
 def problems_of(error: pytest.ExceptionInfo[InputError], folder: Path) -> str:
-    """The whole text of an error, with the temporary folder written as `.`."""
+    """Return the full text of an error, with `.` in place of the temporary folder."""
     return error.value.render().replace(str(folder), ".")
 
 

@@ -1,4 +1,4 @@
-"""Masks and boxes follow the transforms of their image: every transform, the pipeline, and what is refused."""
+"""Masks and boxes follow the transforms of their image; which transforms are refused."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_moved_boxes_enclose_the_moved_mask(cls, sample):
         assert (boxes[:, 2:] <= mask.shape[::-1]).all()
         assert (boxes[:, 2:] > boxes[:, :2]).all()
         rows, columns = np.nonzero(mask == 1)
-        if 5 not in kinds:  # dropped, since hardly anything is left of it
+        if 5 not in kinds:  # dropped, since the transform has left hardly any of the object
             assert rows.size < MIN_VISIBLE * mask_area + max(np.shape(mask))
             continue
         if rows.size < 4:
@@ -105,8 +105,9 @@ def test_moved_boxes_enclose_the_moved_mask(cls, sample):
         around = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
         cut = box.min() <= 0 or (box[2:] >= mask.shape[::-1]).any()
         if cls.__name__ == "RandAugment" or (cut and cls.__name__ in TURNING):
-            continue  # RandAugment mirrors beyond the edges; the box around a turned object exceeds what is left of it
-        np.testing.assert_allclose(box, around, atol=1.6)  # a sharp corner may cover no pixel
+            # RandAugment mirrors beyond the edges; the box of a rotated object is larger than what is left of it.
+            continue
+        np.testing.assert_allclose(box, around, atol=1.6)  # a sharp corner may cover no pixel center
         count += 1
     assert count or cls.__name__ in ("RandAugment", "CenterCrop")
 
@@ -125,7 +126,7 @@ def test_randaugment_moves_the_mask_by_the_transforms_that_it_draws():
     result, compared = moved_together(transform), 0
     for image, mask in zip(result["image"].mean(axis=1), result["mask"], strict=True):
         inside, outside = np.median(image[mask == 1]), np.median(image[mask == 0])
-        if abs(inside - outside) < 20:  # the drawn colors hide the object
+        if abs(inside - outside) < 20:  # the drawn colors make the object invisible
             continue
         is_inside = abs(image - inside) < abs(image - outside)
         assert np.mean(is_inside == (mask == 1)) > 0.95
@@ -194,7 +195,7 @@ def test_pipeline_moves_masks_and_boxes_with_images(ragged):
         assert IGNORED in masks
         inside = masks != IGNORED
         level = np.rint(images.mean(axis=1) * 256 / 100)
-        assert np.mean((level == masks)[inside]) > 0.9  # but for blended borders, and the brightness
+        assert np.mean((level == masks)[inside]) > 0.9  # except at blended borders, and for the changed brightness
 
 
 def test_results_depend_only_on_sample_and_epoch():

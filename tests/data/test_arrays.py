@@ -1,4 +1,4 @@
-"""Arrays in `.npy`, several `.npz` and HDF5 files: rows by place and by chunk, other types and shapes, damage."""
+"""Arrays in `.npy`, several `.npz` and HDF5 files: reading by row and by chunk, other types and shapes, damage."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_hdf5_lists_of_caffe_with_float_labels(tmp_path, monkeypatch):
         with h5py.File(tmp_path / "sets" / f"{number}.h5", "w") as file:
             file["data"], file["label"] = X[rows], Y[rows, None].astype(np.float32)
     (tmp_path / "sets" / "list.txt").write_text("0.h5\n\nsets/1.h5\n")
-    monkeypatch.chdir(tmp_path)  # Caffe's lists have paths from where it is started
+    monkeypatch.chdir(tmp_path)  # paths in Caffe's lists are relative to the current folder
     data = opened(
         tmp_path, source="hdf5", path="sets/list.txt", dtypes={"label": "int32"}, shapes={"label": [], "data": [12]}
     )
@@ -291,7 +291,7 @@ def test_the_fingerprint_of_a_large_file_reads_parts_of_it(tmp_path, monkeypatch
     path.write_bytes(bytes(20_000))
     before = records.file_fingerprint(path)
     assert records.file_fingerprint(path) == before
-    for offset in (0, 19_999):  # the first and the last bytes are always among them
+    for offset in (0, 19_999):  # the fingerprint always includes the first and the last bytes
         path.write_bytes(bytes(offset) + b"\1" + bytes(19_999 - offset))
         assert records.file_fingerprint(path) != before
     path.write_bytes(bytes(20_001))
@@ -332,7 +332,7 @@ def test_a_virtual_array_needs_its_source_files(tmp_path):
         file.create_virtual_dataset("x", layout)
     data = opened(tmp_path, source="hdf5", path="a.h5")
     assert np.array_equal(arrays_of(data, ROWS)["x"], X[ROWS])
-    (tmp_path / "part1.h5").unlink()  # HDF5 itself would give zeros
+    (tmp_path / "part1.h5").unlink()  # HDF5 itself would return zeros
     with pytest.raises(InputError, match=r"part1\.h5 was removed while it was read"):
         data.read(ROWS)
     with pytest.raises(InputError, match="is stored in other files") as error:

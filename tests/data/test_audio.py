@@ -1,4 +1,4 @@
-"""Sounds in class folders and lists: which samples, of which rate and channels, and files that cannot be used."""
+"""Sounds in class folders and lists: samples, rates and channels, and files that cannot be used."""
 
 from __future__ import annotations
 

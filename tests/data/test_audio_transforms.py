@@ -1,4 +1,4 @@
-"""Padding and MelSpectrogram: formulas in plain NumPy, and that a sample is changed by itself."""
+"""Padding and MelSpectrogram: formulas in plain NumPy, and independence from the rest of the batch."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_fields_that_cannot_be_padded_are_refused(field, fields, message):
 
 
 class _Sequences(Dataset):
-    """Texts of several lengths beside a feature."""
+    """Texts of several lengths, and another field."""
 
     digest = ""
     fields = {"weight": FieldType((1,), "float32"), "text": FieldType((None,), "int32")}  # noqa: RUF012  so in the base
@@ -110,7 +110,7 @@ def test_padding_applies_to_the_field_of_varying_length():
 
 
 def slow_spectrogram(sound: np.ndarray, *, length: int, stride: int, bins: int, rate: int, low: float) -> np.ndarray:
-    """Power in mel bands, by sums over all samples and frequencies in float64: the definition."""
+    """Return the power in mel bands by definition, as sums over all samples and frequencies in float64."""
     padded = np.concatenate([sound[length // 2 : 0 : -1], sound, sound[-2 : -length // 2 - 2 : -1]]).astype(np.float64)
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / length)
     turns = np.exp(-2j * np.pi * np.outer(np.arange(length // 2 + 1), np.arange(length)) / length)
@@ -140,7 +140,7 @@ def test_a_mel_spectrogram_matches_the_formula(size, length, stride, seed):
     actual = np.asarray(mel.apply(sound[None, None], keys(1)))[0, 0]
     assert mel.infer(FieldType((1, size), "float32")) == FieldType((1, *actual.shape), "float32")
     expected = slow_spectrogram(sound, length=length, stride=stride, bins=3, rate=8000, low=100.0)
-    # Sums of some dozens of float32 products: about 1e-6 of the largest.
+    # sums of some dozens of float32 products: rounding errors of about 1e-6 of the largest value
     np.testing.assert_allclose(actual, expected, atol=1e-5 * expected.max())
 
 

@@ -1,4 +1,4 @@
-"""`sampler: balanced`: all classes are drawn equally often, in an order that depends on seed and epoch alone."""
+"""`sampler: balanced`: all classes are drawn equally often, in an order that depends only on seed and epoch."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_all_classes_are_equally_frequent(epoch: int) -> None:
     order = drawn(BalancedOrder(classes, 3, epoch))
     assert sorted(np.bincount(classes[order]).tolist()) == [33, 33, 34]
     repeats = np.bincount(order, minlength=100)
-    assert set(repeats[:80].tolist()) <= {0, 1}  # of a frequent class, none twice
-    assert set(repeats[80:95].tolist()) <= {2, 3}  # of 15 samples, each twice before one is drawn again
+    assert set(repeats[:80].tolist()) <= {0, 1}  # of the most frequent class, no sample twice
+    assert set(repeats[80:95].tolist()) <= {2, 3}  # each of 15 samples twice before any is drawn a third time
     assert set(repeats[95:].tolist()) <= {6, 7}
 
 
@@ -75,7 +75,7 @@ def test_the_log_has_the_counts(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("field", ["x", "label"])  # no label, and numbers that are no classes
+@pytest.mark.parametrize("field", ["x", "label"])  # there is no label, or it has numbers that are not classes
 def test_data_that_cannot_be_balanced_is_reported(tmp_path: Path, field: str) -> None:
     np.savez(tmp_path / "b.npz", **{field: np.arange(9.0)})  # type: ignore[arg-type]  # another keyword is a bool
     split = split_of(str(tmp_path / "train.yaml"), source="npz", path="b.npz", batch_size=7, sampler="balanced")

@@ -21,7 +21,7 @@ RECORDS = 7
 
 
 def write_cifar(path: Path, labels: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Records with these labels, (N,) or (N, 2); the images (N, 3, 32, 32)."""
+    """Return records with these labels, (N,) or (N, 2), and the images (N, 3, 32, 32)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     images = np.random.default_rng(seed).integers(0, 256, (len(labels), 3, 32, 32)).astype(np.uint8)
     heads = np.asarray(labels, np.uint8).reshape(len(labels), -1)
@@ -63,7 +63,7 @@ def test_a_folder_contains_files_with_the_published_names(tmp_path, monkeypatch,
     for number in range(1, 6):
         write_cifar(tmp_path / inside / f"data_batch_{number}.bin", np.full(2, number), number)
     write_cifar(tmp_path / inside / "test_batch.bin", np.array([0, 6, 8]))
-    # The real ones have 10,000 records each, and other digests.
+    # The published files have 10,000 records each, and other digests.
     parts = {}
     for name in CIFAR10.parts:
         content = (tmp_path / inside / name).read_bytes()

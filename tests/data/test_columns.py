@@ -1,4 +1,4 @@
-"""Declared columns: what each type makes of its cells, what it learns, and what is told of cells that do not fit."""
+"""Declared columns: how each type encodes its cells, what it learns, and reports of cells that do not fit."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_standard_normalization_ignores_missing_values(tmp_path):
     features = np.asarray(data.read(np.arange(4))["features"])
     present = np.array([30, 50, 40.0])
     expected = (np.array([30, 40, 50, 40.0]) - present.mean()) / present.std()
-    np.testing.assert_allclose(features[:, 0], expected, rtol=1e-6)  # float32 rounds what float64 computed
+    np.testing.assert_allclose(features[:, 0], expected, rtol=1e-6)  # computed in float64, then rounded to float32
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_date_columns(tmp_path):
     assert everything(data)["features"] == [
         [1990, 2, 28, 2, 59, 0, 0, 0, np.float32(636163200)],
         [1985, 12, 31, 1, 365, 0, 0, 0, np.float32(504835200)],
-        [2000, 1, 1, 5, 1, 11, 30, 0, np.float32(946726200)],  # taken to UTC
+        [2000, 1, 1, 5, 1, 11, 30, 0, np.float32(946726200)],  # converted to UTC
         [1969, 7, 20, 6, 201, 0, 0, 0, np.float32(-14256000)],
     ]
     written = {"type": "date", "format": "%d.%m.%y", "parts": ["day", "year"], "normalization": "min_max"}
@@ -333,7 +333,7 @@ def test_a_decoder_reads_the_tokens_before_each_position(tmp_path, cache):
     text = "said,age\nab,1\n?,2\nabba,3\nbabab,4\n"
     data = table(tmp_path, {"said": column, "age": "numeric"}, text, cache=cache)
     values = everything(data)
-    assert values["said"] == [[3, 4, 2, 0], [3, 4, 4, 3], [4, 3, 4, 3]]  # no end where the text is cut
+    assert values["said"] == [[3, 4, 2, 0], [3, 4, 4, 3], [4, 3, 4, 3]]  # a text that is cut has no end token
     assert values["previous"] == [[1, 3, 4, 0], [1, 3, 4, 4], [1, 4, 3, 4]]
     assert data.fields["previous"] == FieldType((4,), "int32")
     assert [name for name, _, _ in data.column_ranges.values()] == ["said", "features"]
@@ -486,7 +486,7 @@ def test_a_window_is_read_once_even_if_the_cache_could_not_hold_it(tmp_path, mon
                 break
     pages = len(set(reads))
     assert pages == -(-rows // max(32, window // 16))
-    assert len(reads) <= 1.25 * pages  # a page at the border of two blocks may have been given up between them
+    assert len(reads) <= 1.25 * pages  # a page at the border of two blocks may have been dropped between them
 
 
 def test_a_limit_applies_to_used_rows_and_to_learning(tmp_path):

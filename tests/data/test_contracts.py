@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Lengths(Dataset):
-    """Samples (1, index + 1) of the index."""
+    """Samples of shape (1, index + 1) that contain their index."""
 
     digest = "lengths"
 
@@ -39,7 +39,7 @@ class Lengths(Dataset):
 
 
 class First(Transform):
-    """Keeps the first number of each sample; only for these tests."""
+    """Keeps the first element of each sample; only for these tests."""
 
     type: Literal["First"] = "First"
 
@@ -71,7 +71,7 @@ def test_shape_preserving_transforms_accept_samples_of_different_sizes():
     values = np.concatenate([np.full(index + 1, 2.0 * index) for index in range(5)])
     (batch,) = loader.one_pass()
     expected = (2 * np.arange(5) - values.mean()) / values.std()
-    # Four roundings of values below 3.
+    # rounding four times, values below 3
     np.testing.assert_allclose(batch.inputs["x"][:, 0, 0], expected, atol=4 * 3 * 2**-24)
 
 
@@ -91,7 +91,7 @@ def test_learned_values_of_a_source_are_saved_and_passed_to_other_splits(monkeyp
     open_loader(split, seed=1)
     open_loader(split, seed=1, learned=learned)
     assert learned_values == [None, {"words": ["a", "b"]}]
-    assert Learned.from_json({"classes": {}, "values": {}}).source == {}  # of older files
+    assert Learned.from_json({"classes": {}, "values": {}}).source == {}  # written by an earlier version
 
 
 def test_a_changed_file_is_detected(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Tables: which columns become what, and every bad cell told with its line and column."""
+"""Tables: which columns become which fields, and reports of bad cells with their lines and columns."""
 
 from __future__ import annotations
 
@@ -209,7 +209,8 @@ def test_a_label_whose_first_values_are_missing_has_classes(tmp_path, monkeypatc
 def test_duplicate_names_are_allowed_if_columns_are_selected_by_number(tmp_path):
     data = table(tmp_path, "a,b,a\n1,2,3\n", columns=[3, 1], label=2)
     assert everything(data) == {"features": [[3, 1]], "label": [2]}
-    assert everything(table(tmp_path, ",,b\n1,2,3\n"))["features"] == [[1, 2, 3]]  # blanks are no names
+    # Empty names do not count as duplicates.
+    assert everything(table(tmp_path, ",,b\n1,2,3\n"))["features"] == [[1, 2, 3]]
 
 
 def test_other_splits_must_have_the_classes_of_the_training_data(tmp_path):
@@ -490,7 +491,7 @@ def test_a_non_integer_label_is_reported(tmp_path, odd, message):
         f"a value for `label` does not fit in int32: {float(np.float32(odd))} in some.csv, line 4"
     ]
     floats = {**inputs, "label": FieldType((), "float32")}
-    assert len(list(Loader(data, split_of(**split), seed=1, inputs=floats).one_pass())) == 1  # a number to predict
+    assert len(list(Loader(data, split_of(**split), seed=1, inputs=floats).one_pass())) == 1  # a regression target
 
 
 def test_an_empty_cell_of_a_single_column_is_a_row(tmp_path):

@@ -127,14 +127,15 @@ def write_nuclei(wheel: Path) -> Path:
 def test_the_bundled_generator_writes_equal_boxes_in_three_formats(tmp_path, kind):
     generator = runpy.run_path(str(zoo_root() / "shapes_detector" / "make_images.py"))
     options = {"nuclei": write_nuclei(tmp_path / "nuclei.whl")} if kind == "nuclei" else {"digits": kind == "digits"}
-    generator["write_images"](tmp_path / "set", {"train": 30, "test": 2}, **options)  # enough to show each digit
+    # Each digit occurs in one of these images.
+    generator["write_images"](tmp_path / "set", {"train": 30, "test": 2}, **options)
     splits = ({"annotations": "set/train.json"}, {"split": "train"}, {"annotations": "set/data.yaml"})
     coco, voc, yolo = (arrays_of(opened(tmp_path, path="set", max_boxes=36, **part), np.arange(30)) for part in splits)
     for name in ("image", "labels", "crowd"):
         assert np.array_equal(coco[name], voc[name])
         assert np.array_equal(coco[name], yolo[name])
     assert np.array_equal(coco["boxes"], voc["boxes"])
-    # Six decimals of center and size.
+    # the file has six decimals of center and size
     np.testing.assert_allclose(yolo["boxes"], coco["boxes"], atol=1e-6)
     assert (coco["labels"] >= 0).sum() >= 30
 

@@ -1,4 +1,4 @@
-"""Documents: files in class folders and lines of files, as tokens of their own number."""
+"""Documents: files in class folders and lines of files, as tokens; their lengths differ."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SEVERAL = ("RandomColorJitter", "RandAugment", "AugMix")
 
 
 def build_transform(cls: type[Any], sample: dict[str, Any]) -> ImageTransform:
-    """The transform of a sample, which is told the range of bytes: those of floats, here, are the same."""
+    """Return the transform of a sample, with the range of bytes as its value range, also for floats here."""
     extra_fields = {"value_range": [0, 255]} if issubclass(cls, ColourTransform) else {}
     transform = TRANSFORMS.parse({"type": cls.__name__, **sample, **extra_fields})
     assert isinstance(transform, ImageTransform)
@@ -116,7 +116,8 @@ def test_results_do_not_depend_on_batches_order_threads_and_memory(cls, sample):
     assert np.array_equal(transform.apply(batch[::-1], keys(rows[::-1])), expected[::-1])
     lists = transform.apply(list(batch), keys(rows))
     assert np.array_equal(np.stack(list(lists)), expected)
-    pixels = np.ascontiguousarray(batch.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)  # as decoders leave it
+    # the memory order of decoded images
+    pixels = np.ascontiguousarray(batch.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     assert np.array_equal(transform.apply(pixels, keys(rows)), expected)
 
 
@@ -124,9 +125,9 @@ def test_results_do_not_depend_on_batches_order_threads_and_memory(cls, sample):
 def test_uint8_and_float_results_differ_only_by_rounding(cls, sample):
     transform = build_transform(cls, sample)
     batch = one_size(3, "uint8")
-    floats = np.clip(applied(transform, batch.astype(np.float32)), 0, 255)  # bicubic goes beyond its neighbours
+    floats = np.clip(applied(transform, batch.astype(np.float32)), 0, 255)  # bicubic interpolation may overshoot
     away = np.abs(np.asarray(applied(transform, batch), np.float64) - floats)
-    # To the nearest byte; where Pillow moves pixels it cuts off what is behind the point: ½ on average, less than 1.
+    # Bytes are rounded; for geometric transforms, Pillow truncates: by ½ on average, by less than 1.
     assert away.mean() <= 0.55
     if cls.__name__ not in SEVERAL:
         assert away.max() <= 1.01
@@ -154,7 +155,7 @@ def test_the_smallest_images_and_nan_are_accepted(cls, sample):
                 and "fill" not in str(sample)
                 and cls.__name__ not in ("RandomErasing", "RandomPerspective")
             ):
-                assert np.isnan(results[0]).any()  # for the guard behind the transforms to find
+                assert np.isnan(results[0]).any()  # so that the guard of a training notices it
 
 
 @pytest.mark.parametrize("cls", TYPES)
@@ -183,7 +184,8 @@ def test_fields_that_are_no_images_are_refused(cls):
 def test_pillow_images_give_the_same_results_as_arrays(cls, sample, channels):
     transform = build_transform(cls, sample)
     arrays = list(images(channels, "uint8"))
-    assert None not in transform.infer(FieldType((channels, None, None), "uint8")).shape  # else there were no batch
+    # Only samples of one size form a batch.
+    assert None not in transform.infer(FieldType((channels, None, None), "uint8")).shape
     pillow_images = [PillowImage(Image.fromarray(image.transpose(1, 2, 0).squeeze())) for image in arrays]
     batch = keys(np.arange(len(arrays)) + 40)
     assert np.array_equal(np.asarray(transform.apply(pillow_images, batch)), np.asarray(transform.apply(arrays, batch)))

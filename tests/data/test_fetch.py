@@ -1,4 +1,4 @@
-"""Known sets: fetched from mirrors on this machine, resumed, verified, unpacked; and what goes wrong on the way."""
+"""Known datasets: downloads from local mirrors, resuming, verifying, unpacking, and failures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PACKED = gzip.compress(CONTENT["b.bin"], mtime=0)
 
 
 class Server:
-    """Answers of a mirror by path; what was asked is remembered."""
+    """Answers requests like a mirror, by path, and records them."""
 
     def __init__(self, port: int) -> None:
         self.address = f"http://127.0.0.1:{port}"
@@ -95,7 +95,7 @@ def server() -> Iterator[Server]:
 
 
 def known(*folders: str, archive: bytes = ARCHIVE, members: dict[str, bytes] = CONTENT) -> KnownSet:
-    """A set of two files in an archive."""
+    """A dataset of two files in an archive."""
     parts = {f"set/{name}": PublishedFile(name, len(data), sha(data)) for name, data in members.items()}
     download = Download("set.tar.gz", len(archive), sha(archive), folders, parts)
     return KnownSet("tiny", "two files", "https://example.org", (download,), {"train": tuple(members)})
@@ -106,7 +106,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_set_is_downloaded_once_and_only_its_files_are_kept(tmp_path, server, capfd, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("netspec.data"), "propagate", False)  # as where no log is set up
+    monkeypatch.setattr(logging.getLogger("netspec.data"), "propagate", False)  # as in a program without logging
     server.files["/set.tar.gz"] = ARCHIVE
     tiny = known(f"{server.address}/")
     assert ensure(tiny, tmp_path / "new" / "tiny") == tmp_path / "new" / "tiny"
@@ -159,7 +159,7 @@ def test_an_interrupted_download_is_resumed(tmp_path, server, ranges):
 def test_a_partial_download_of_another_file_is_discarded(tmp_path, server):
     server.files["/set.tar.gz"] = ARCHIVE
     (tmp_path / "set.tar.gz.part").write_bytes(b"!" * 300)
-    ensure(known(f"{server.address}/a/", f"{server.address}/"), tmp_path)  # one mirror that works is enough
+    ensure(known(f"{server.address}/a/", f"{server.address}/"), tmp_path)  # one working mirror is enough
     assert [byte_range for _, byte_range in server.asked] == ["bytes=300-", "bytes=300-", None]
     assert files(tmp_path) == CONTENT
 
@@ -186,7 +186,7 @@ def test_all_attempts_are_reported_with_instructions_for_a_manual_download(tmp_p
         "  tried http://127.0.0.1:1/set.tar.gz: Connection refused\n"
         "  tried file:///set.tar.gz: unknown url type: file"
     )
-    assert len(caplog.messages) == 5  # the addresses, without the failures
+    assert len(caplog.messages) == 5  # addresses are logged, failures are not
     assert all(message.startswith("fetching ") for message in caplog.messages)
     server.wait = 1
     with pytest.raises(RunError) as error:
@@ -314,12 +314,13 @@ def test_files_count_only_if_their_content_is_right(tmp_path, monkeypatch):
     folder = tmp_path / "tiny"
     (folder / "set").mkdir(parents=True)
     (folder / "set" / "a.bin").write_bytes(CONTENT["a.bin"])
-    (folder / "b.bin.gz").write_bytes(gzip.compress(CONTENT["b.bin"], 1))  # another compression, the same content
+    # compressed differently, but with the same content
+    (folder / "b.bin.gz").write_bytes(gzip.compress(CONTENT["b.bin"], 1))
     assert ensure(tiny, folder, offline=True) == folder
     assert not damaged_files(tiny, folder)
     files = [folder / "set" / "a.bin", folder / "b.bin.gz"]
     assert verified_files(tiny, folder, CONTENT) == files
-    with monkeypatch.context() as patched:  # what was checked is not read again
+    with monkeypatch.context() as patched:  # verified files are not read again
         patched.setattr("netspec.data.dataset_files.content_digest", lambda *_: pytest.fail("read twice"))
         assert verified_files(tiny, folder, CONTENT) == files
     files[0].write_bytes(b"!" + CONTENT["a.bin"][1:])

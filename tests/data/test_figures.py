@@ -1,4 +1,4 @@
-"""FieldStatistics of fields: the same however samples are cut into chunks, of one size or several."""
+"""FieldStatistics: independent of chunks, for samples of one size or several."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_statistics_do_not_depend_on_chunks(cuts, offset):
     for chunk in np.split(values, cuts):
         figures.add(chunk)
     np.testing.assert_allclose(figures.mean, values.mean((0, 2, 3)), rtol=1e-12)
-    # A unit in the last place of 1e8 is 1.5e-8, beside deviations of 1.
+    # An ulp of 1e8 is 1.5e-8, and deviations are 1.
     np.testing.assert_allclose(figures.deviation, values.std((0, 2, 3)), rtol=1e-6)
     assert np.array_equal(figures.low, values.min((0, 2, 3)))
     assert np.array_equal(figures.high, values.max((0, 2, 3)))

@@ -19,7 +19,7 @@ FILES = ["a b.png", "deep/er/c.png", "d.png"]
 
 @pytest.fixture
 def photos(tmp_path):
-    """Three images, the grey value of each telling which it is."""
+    """Three images, which differ in their gray values."""
     for number, name in enumerate(FILES):
         path = tmp_path / "photos" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def samples_of(data: Dataset) -> list[tuple[int, int]]:
 def test_a_survey_reads_4096_lines(tmp_path, kind):
     file = "a.png" if kind == "image_folder" else "a.wav"
     Image.new("L", (2, 2)).save(tmp_path / "a.png")
-    (tmp_path / "a.wav").write_bytes(b"RIFF")  # a survey opens no sound
+    (tmp_path / "a.wav").write_bytes(b"RIFF")  # a survey does not open sounds
     fields = {"source": kind, "path": ".", "list": "list.csv"}
     rate = {"sampling_rate": 8000} if kind == "audio" else {}
     rows = [f"{file},{number % 2},2025-01-01" for number in range(5000)]
@@ -55,7 +55,7 @@ def test_a_survey_reads_4096_lines(tmp_path, kind):
         source.check_division()
 
     survey(split={"test": 0.2, "time": "day"})
-    rows[4500] = "none"  # after the lines that a survey reads
+    rows[4500] = "none"  # beyond the lines that a survey reads
     rows[4000] = f"{file},1"
     with pytest.raises(InputError, match="line 4002 is ragged"):
         survey()

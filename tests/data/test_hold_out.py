@@ -1,4 +1,4 @@
-"""`split` as a mapping: parts of every kind of source that have no sample in common, and learn from training alone."""
+"""`split` as a mapping: the parts of every kind of source are disjoint, and learn only from the training part."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ SOURCES = (_npz, _npy, _hdf5, _lmdb, _csv, _parquet, _images, _audio, _files, _l
 
 
 def opened(folder: Path, fields: dict[str, Any], **hold_out: Any) -> dict[str, Loader]:
-    """The loaders of the parts, the later ones with what the training split has learned."""
+    """Return the loaders of the parts; those after the first use what the training part has learned."""
     split = split_of(str(folder / "train.yaml"), **{"batch_size": 7, **fields}, split=hold_out)
     if fields["source"] == "python":
         split = split.with_samples({"x": np.arange(COUNT, dtype=np.float32), "label": LABELS.astype(np.int32)})  # type: ignore[attr-defined]  # a Python source
@@ -137,12 +137,12 @@ def opened(folder: Path, fields: dict[str, Any], **hold_out: Any) -> dict[str, L
 
 
 def origins(loader: Loader) -> list[Any]:
-    """The number of each sample of a loader in the source, from 1, or its file."""
+    """Return the number of each sample in the source, from 1, or its file."""
     return [loader.identify(int(index))[1] for batch in loader.one_pass() for index in batch.indices]
 
 
 def described(loader: Loader) -> list[str]:
-    """The origin of each sample of a loader, as messages state it."""
+    """Return the origin of each sample, as in messages."""
     return [loader._pipeline.describe(int(index)) for batch in loader.one_pass() for index in batch.indices]
 
 
@@ -261,7 +261,7 @@ PATIENTS = [index // 5 for index in range(COUNT)]
 
 
 def _list_of(make: Callable[[Path], Any], suffix: str, folder: Path) -> dict[str, Any]:
-    """A list of the files of class folders, each row of which names a patient of five files and a day."""
+    """Write a list of the files in class folders; its rows name a patient, who has five files, and a day."""
     fields = make(folder)
     paths = [f"{'ab'[LABELS[index]]}/{index:02}.{suffix}" for index in range(COUNT)]
     rows = [f"P{PATIENTS[i]}, 2026-01-{COUNT // 2 - i % 20:02} ,{paths[i]},{'ab'[LABELS[i]]}" for i in range(COUNT)]
@@ -273,7 +273,7 @@ LISTS = ((_images, "png"), (_audio, "wav"))
 
 
 def files_of(loader: Loader) -> list[int]:
-    """The number of each sample's file."""
+    """Return the number of each sample's file."""
     return sorted(int(Path(str(origin)).stem) for origin in origins(loader))
 
 
@@ -534,7 +534,7 @@ def _training(train: dict[str, Any], **others: Any) -> dict[str, Any]:
 
 
 def _numbers(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a sample with numbers in place of expressions."""
+    """Return the fields of a sample with a number in place of each expression."""
     return {name: 0.5 if isinstance(value, str) and "$" in value else value for name, value in fields.items()}
 
 

@@ -41,7 +41,7 @@ def noise(*shape: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture
 def animals(tmp_path):
-    """Two classes, three images of 4 × 6, one of them deeper down; and files that are no samples."""
+    """Two classes, with three images of 4 × 6 in all, one of them in a subfolder; and files that are not samples."""
     pixels = [noise(4, 6, 3, seed=seed) for seed in range(3)]
     write_image(tmp_path / "set" / "dog" / "b.png", pixels[2])
     write_image(tmp_path / "set" / "dog" / "a" / "z.BMP", pixels[1])
@@ -63,7 +63,7 @@ def test_two_folders_with_one_name_in_different_forms_are_refused(tmp_path):
 
 @pytest.mark.parametrize("classes", [None, ["M\u00fcnzen", "Scheine"], ["Mu\u0308nzen", "Scheine"]])
 def test_names_of_classes_are_compared_in_one_form_of_unicode(classes, tmp_path):
-    for number, name in enumerate(("Mu\u0308nzen", "Scheine")):  # u and a diaeresis, as macOS writes it
+    for number, name in enumerate(("Mu\u0308nzen", "Scheine")):  # u and a combining diaeresis, as macOS writes it
         write_image(tmp_path / "set" / name / f"{number}.png", noise(4, 6, 3))
     data = folder_of(tmp_path, **({} if classes is None else {"classes": classes}))
     assert data.classes == {"label": tuple(classes or ("M\u00fcnzen", "Scheine"))}
@@ -136,7 +136,7 @@ def test_colour_modes_become_rgb(tmp_path, mode, colour):
     suffix = "jpg" if mode == "CMYK" else "png"
     write_image(tmp_path / "set" / "x" / f"a.{suffix}", image)
     pixels = arrays_of(folder_of(tmp_path), np.array([0]))["image"][0]
-    # JPEG rounds its coefficients: a few steps of 255.
+    # JPEG rounds coefficients, which changes pixels by a few steps of 255
     assert np.abs(pixels[:, 0, 0].astype(int) - RED).max() <= (6 if suffix == "jpg" else 0)
 
 
@@ -158,7 +158,7 @@ def test_sixteen_bit_grey_keeps_its_upper_bits(tmp_path, channels):
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("suffix", ["png", "tif"])
 def test_exif_orientation_is_honoured(tmp_path, orientation, suffix):
-    """Every orientation of one upright image is stored as the tag says and read upright again."""
+    """Every orientation of one upright image is stored as the tag requires, and read upright again."""
     upright = np.zeros((2, 3, 3), np.uint8)
     upright[0, 0], upright[0, 2], upright[1, 0] = RED, GREEN, BLUE
     stored = {
@@ -309,7 +309,7 @@ def test_an_image_larger_than_memory_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("limit", [1500, 900])
 def test_the_size_limit_of_pillow_is_reported_as_an_error(tmp_path, monkeypatch, limit):
-    """Above its bound Pillow warns, above twice that it raises."""
+    """Pillow warns above its limit, and raises above twice the limit."""
     write_image(tmp_path / "set" / "x" / "a.png", noise(40, 50, 3))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with pytest.raises(InputError, match="is too large"):
@@ -392,7 +392,7 @@ def test_an_unreadable_image_is_reported_with_the_system_error(animals, monkeypa
     def refused(*_, **__):
         raise PermissionError(13, "Permission denied", "x.png")
 
-    monkeypatch.setattr("PIL.Image.open", refused)  # whoever runs the tests may read everything
+    monkeypatch.setattr("PIL.Image.open", refused)  # the superuser may read everything
     with pytest.raises(InputError, match="cannot be read") as error:
         folder_of(root)
     assert {(problem.expected, problem.got) for problem in error.value.problems} == {(None, "Permission denied")}

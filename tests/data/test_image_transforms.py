@@ -38,7 +38,7 @@ def applied(transform: ImageTransform, image: np.ndarray, samples: int = MANY, e
 
 
 def even(counts: np.ndarray) -> bool:
-    """Return whether outcomes are equally likely by a chi-square test, which wrongly denies it once in a million."""
+    """Return whether outcomes are equally likely by a chi-square test, which wrongly says no once in a million."""
     expected = counts.sum() / counts.size
     degrees = counts.size - 1
     away = ((counts - expected) ** 2 / expected).sum()
@@ -108,7 +108,7 @@ def test_crops_have_areas_and_aspect_ratios_in_range():
     assert (top + height <= 300).all()
     assert (left + width <= 400).all()
     share = height * width / (300 * 400)
-    # Sides are rounded to whole pixels: half of one in 77 at least, both of them. None is too large and drawn anew.
+    # Sides of at least 77 pixels are rounded to integers, with errors of up to half a pixel in each.
     assert share.min() > 0.1 * (1 - 1 / 70)
     assert share.max() < 0.35 * (1 + 1 / 70)
     assert even(np.histogram(share, bins=10, range=(0.1, 0.35))[0])
@@ -139,7 +139,7 @@ def test_a_resized_crop_equals_pillow():
     numbers = keys.uniform(transform.draws).tolist()
     for row in range(2):
         top, left, height, width = transform.part(40, 50, Draw(numbers[row], keys, row))
-        # torchvision's own order: round(…), log-uniform ratio, then the place.
+        # torchvision's order of draws: area, log-uniform ratio, position
         area = 40 * 50 * (0.08 + 0.92 * numbers[row][0])
         ratio = exp(log(3 / 4) + (log(4 / 3) - log(3 / 4)) * numbers[row][1])
         assert (height, width) == (round(sqrt(area / ratio)), round(sqrt(area * ratio)))
@@ -151,7 +151,7 @@ def test_a_resized_crop_equals_pillow():
 @pytest.mark.parametrize(
     ("name", "fields", "chance"),
     [
-        ("RandomInvert", {"factor": 0.6}, 0.3),  # one number: a chance of 0 to 0.6
+        ("RandomInvert", {"factor": 0.6}, 0.3),  # a single number is the maximum of the chance, which is uniform from 0
         ("RandomInvert", {"factor": [0.6, 0.6]}, 0.6),
         ("RandomErasing", {"factor": [0.25, 0.25], "scale": [1, 1], "fill_value": 0}, 0.25),
         ("RandomPerspective", {"factor": [0.4, 0.4]}, 0.4),
@@ -178,7 +178,7 @@ def test_transforms_apply_with_their_probability(name, fields, chance):
 def test_factors_are_uniform_in_their_range(name, factor, low, high):
     if name == "RandomBrightness":
         image = np.full((3, 1, 1), 127.5, np.float32)
-    else:  # the difference of two values, which are multiplied
+    else:  # contrast scales the difference of two pixels
         image = np.tile(np.array([50, 150], np.float32), (3, 1, 1))
     if name == "RandomSaturation":
         image = np.array([200, 100, 100], np.float32).reshape(3, 1, 1)
@@ -212,7 +212,7 @@ def test_posterized_images_have_the_requested_bits():
 def test_noise_has_the_requested_mean_and_deviation():
     image = np.full((3, 40, 40), 0.5, np.float32)
     noise = applied(build_transform("GaussianNoise", mean=0.1, sigma=0.05, value_range=[0, 1]), image, samples=50) - 0.5
-    # 240,000 numbers: five times the error of their mean and of their deviation.
+    # 240,000 values: five standard errors of mean and deviation
     assert abs(noise.mean() - 0.1) < 5 * 0.05 / sqrt(240_000)
     assert abs(noise.std() - 0.05) < 5 * 0.05 / sqrt(2 * 240_000)
 
@@ -228,7 +228,7 @@ def test_all_eleven_operations_are_equally_likely():
 
 
 def test_zero_strength_changes_at_most_the_contrast():
-    """Two of the eleven, AutoContrast and Equalization, have no strength; the others leave bytes as they are."""
+    """Two of the eleven operations, AutoContrast and Equalization, have no strength; all others change no byte."""
     image = np.random.default_rng(5).integers(60, 180, (3, 9, 9)).astype(np.uint8)
     transform = TRANSFORMS.parse({"type": "RandAugment", "num_ops": 1, "factor": 0})
     assert isinstance(transform, RandAugment)
@@ -272,7 +272,7 @@ def test_the_mean_image_comes_from_the_training_split():
     train = loader_of(IMAGES, {"type": "MeanImage", "adapt": True})
     mean_image = full_pass(train)
     assert mean_image.dtype == np.float32
-    np.testing.assert_allclose(mean_image.mean(axis=0), 0, atol=2e-5)  # 24 bits of values of up to 255, averaged
+    np.testing.assert_allclose(mean_image.mean(axis=0), 0, atol=2e-5)  # averages of values up to 255, with 24 bits
     learned = Learned.from_json(train.learned.as_json())
     other = full_pass(loader_of(IMAGES[:7] // 2, {"type": "MeanImage", "adapt": True}, learned))
     mean = IMAGES.mean(axis=0).astype(np.float32)
@@ -312,7 +312,8 @@ def test_the_mean_image_can_come_from_a_file(tmp_path: Path, name: str):
         blob_of_caffe(tmp_path / name, mean, name.removesuffix(".binaryproto"))
     loader = loader_of(IMAGES, {"type": "MeanImage", "file": name}, file=str(tmp_path / "t.yaml"))
     assert np.array_equal(full_pass(loader), IMAGES - mean[0].astype(np.float32))
-    assert set(loader.learned.values) == {"MeanImage image 0"}  # kept with the weights, not the file's name alone
+    # The weights contain the image, not only the name of its file.
+    assert set(loader.learned.values) == {"MeanImage image 0"}
 
 
 def fault(tmp_path: Path, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Text on images has no boxes in the place of letters."""
+"""All letters on drawn images have glyphs, instead of boxes."""
 
 from __future__ import annotations
 

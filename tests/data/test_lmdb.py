@@ -1,4 +1,4 @@
-"""LMDBs of Caffe's Datums: written with the library `lmdb` and by hand."""
+"""LMDBs with Caffe's Datums: written with the library `lmdb` and by hand."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_truncated_and_changed_files_are_reported(tmp_path):
     data = opened(tmp_path)
     data.read(np.arange(20))
     content = path.read_bytes()
-    path.unlink()  # what is mapped stays as it is
+    path.unlink()  # the mapped file stays unchanged
     path.write_bytes(content[:-5000])
     with pytest.raises(InputError, match="changed while it was read"):
         data.read(np.arange(20))
@@ -226,7 +226,7 @@ def test_an_lmdb_truncated_while_reading_is_reported(tmp_path, monkeypatch):
         file.truncate(file.seek(0, io.SEEK_END) // 2)
     with pytest.raises(InputError, match="changed while it was read"):
         data.read(np.arange(64))
-    # As if it were cut off between that look and the reading: the process that touches it is another one.
+    # Simulate a truncation after the check: only the separate process that reads the pages ends.
     monkeypatch.setattr(Watched, "check", lambda self: None)
     for _ in range(2):
         with pytest.raises(InputError, match="is damaged, or changed while it was read") as error:

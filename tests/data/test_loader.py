@@ -112,7 +112,7 @@ def test_a_new_iteration_continues_where_the_last_one_stopped():
     first = iter(loader)
     halves = [next(first), next(first), *islice(loader, 4)]
     assert all(same(second_half, other) for second_half, other in zip(halves, straight, strict=True))
-    assert list(first) == []  # it was ended by the second
+    assert list(first) == []  # starting the second iterator has ended it
 
 
 def test_resuming_with_another_batch_size_keeps_the_order():
@@ -127,7 +127,7 @@ def test_resuming_with_another_batch_size_keeps_the_order():
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every batch counts as slow to make, so that those behind the first three are made ahead in a thread."""
+    """Treat every batch as slow to prepare, so that batches after the first three are prepared ahead in a thread."""
     monkeypatch.setattr(prefetching, "SLOW", -1.0)
 
 
@@ -137,7 +137,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_prefetching_does_not_change_batches(samples, batch, prefetch):
     expected = list(islice(loader_of(samples, batch_size=batch), 9))
     with loader_of(samples, batch_size=batch, prefetch=prefetch) as loader:
-        batches = iter(loader)  # forgotten, it would end its thread
+        batches = iter(loader)  # kept: its thread would end if it were garbage-collected
         batches_read = list(islice(batches, 9))
         assert len(prefetching_threads()) == 1
     assert all(same(read_batch, other) for read_batch, other in zip(batches_read, expected, strict=True))
@@ -197,7 +197,7 @@ def test_threads_end_when_the_consumer_fails():
 
 
 class OnTheFly(ArrayDataset):
-    """Samples whose labels cannot be read without the rest of a sample."""
+    """Samples whose labels can only be read together with the rest of the sample."""
 
     def reads_alone(self, name):
         return False
@@ -351,7 +351,7 @@ def test_the_random_numbers_of_a_sample_depend_only_on_its_keys():
     assert draws[1, 1, 5, 1] == sample_generator(1, 1, 5, 1).random()
 
 
-@pytest.mark.parametrize("others", [0, 100])  # many are computed together
+@pytest.mark.parametrize("others", [0, 100])  # the numbers of many samples are computed together
 def test_uniform_numbers_equal_the_philox_of_numpy(others):
     indices = np.append(np.array([0, 1, 7, 2**40]), np.arange(others))
     for seed, epoch, stage in ((0, 0, 0), (3, 5, 2), (2**64 - 1, 2**33, 1)):

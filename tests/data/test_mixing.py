@@ -33,7 +33,7 @@ def batches_of(*transforms: dict[str, Any], images: np.ndarray = IMAGES, **field
 
 
 def drawn(indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Partners, weights and centers of the samples, as the first transform in its list draws them."""
+    """Return partners, weights and centers of the samples, as drawn by the first transform in the list."""
     numbers = SampleKeys(4, 0, indices, 0).uniform(7)
     return np.argsort(numbers[:, 0], kind="stable"), numbers[:, 1:5], numbers[:, 5:]
 
@@ -76,7 +76,7 @@ def test_cutmix_matches_the_formula_of_the_paper():
 
 @pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5, 1.0, 3.0])
 def test_weights_are_beta_distributed(alpha):
-    """Against the distribution's moments and its share below 0.1, from 200,000 draws: within 5 standard errors."""
+    """Compares moments, and the share below 0.1, of 200,000 draws with the distribution, within 5 standard errors."""
     count = 200_000
     weights = symmetric_beta(alpha, np.random.default_rng(1).random((count, 4)))
     assert np.isfinite(weights).all()
@@ -84,7 +84,7 @@ def test_weights_are_beta_distributed(alpha):
     assert abs(weights.mean() - 0.5) < 5 * np.sqrt(variance / count)
     fourth = 3 * variance**2 * (2 * alpha + 1) / (2 * alpha + 3)
     assert abs(((weights - 0.5) ** 2).mean() - variance) < 5 * np.sqrt((fourth - variance**2) / count)
-    # P(X < 0.1): substituting x = u^(1/alpha) makes the density of x^(alpha-1) flat, so that a sum will do.
+    # P(X < 0.1): substituting x = u^(1/alpha) makes the density of x^(alpha-1) constant, so a sum is accurate.
     u = (np.arange(100_000) + 0.5) / 100_000 * 0.1**alpha
     beta = np.exp(2 * lgamma(alpha) - lgamma(2 * alpha))
     below = 0.1**alpha * ((1 - u ** (1 / alpha)) ** (alpha - 1)).mean() / alpha / beta
@@ -176,7 +176,7 @@ def test_the_number_of_classes_comes_from_the_source(transform):
         batch = next(loader.one_pass())
         assert batch.inputs["label"].shape == (8, 4)
         learned = loader.learned
-    # A test split of a source that names no classes has those of the training split.
+    # A test split whose source has no class names uses those of the training split.
     with Loader(dataset(image=IMAGES, label=LABELS), split(transform), seed=4, learned=learned) as loader:
         assert next(loader.one_pass()).inputs["label"].shape == (8, 4)
 

@@ -1,4 +1,4 @@
-"""The order of samples: within windows, of streams, piece by piece."""
+"""The order of samples within windows and in streams."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_digest_of_a_short_order_covers_all_of_it(monkeypatch: pytest.Monkey
 def test_the_digest_of_a_long_order_covers_its_ends():
     assert order_digest(SequentialOrder(), 2**45) != order_digest(
         SequentialOrder(), 2**45 + 1
-    )  # the whole would take days
+    )  # drawing the full order would take days
 
 
 def test_the_loader_uses_the_window_of_the_spec():

@@ -95,7 +95,7 @@ def test_damaged_parquet_files_are_reported(tmp_path):
     table(tmp_path, ["pay"])
     path = tmp_path / "some.parquet"
     content = path.read_bytes()
-    rows = len(content) - 12 - int.from_bytes(content[-8:-4], "little")  # between the mark and the description
+    rows = len(content) - 12 - int.from_bytes(content[-8:-4], "little")  # between the magic bytes and the metadata
     split = split_of(str(tmp_path / "train.yaml"), source="parquet", path="some.parquet", columns=["pay"])
     for damaged, message in (
         (b"", "is not a Parquet file"),

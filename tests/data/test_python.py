@@ -1,4 +1,4 @@
-"""Samples that a Python program gives: arrays, lists, streams; and what is wrong with some."""
+"""Samples from a Python program: arrays, lists, streams; and reports of wrong ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def epochs(loader: Loader, number: int) -> list[tuple[int, list[Any], list[Any]]
 
 
 class Fresh:
-    """Can be gone through again and again."""
+    """An iterable that can be iterated over repeatedly."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return stream()
@@ -98,7 +98,7 @@ def test_a_stream_holds_no_more_than_two_windows():
     most = 0
 
     class Tracked(np.ndarray):
-        """Tells when it is gone."""
+        """An array that records when it is freed."""
 
         index = -1
 
@@ -116,7 +116,7 @@ def test_a_stream_holds_no_more_than_two_windows():
 
     with loader_of(tracked, shuffle={"window": 40}) as loader:
         epochs(loader, 2)
-    assert 40 <= most <= 2 * 40 + 2  # and the one in the generator, and the one taken from it
+    assert 40 <= most <= 2 * 40 + 2  # two more: one in the generator, one taken from it
 
 
 def test_windows_of_an_unshuffled_stream_are_batches():
@@ -133,7 +133,10 @@ def test_a_limit_makes_an_endless_stream_end():
 
 
 def changing(values: list[Any]) -> Callable[[], Iterator[Any]]:
-    """Each pass over one more of the lists; the first one is looked at twice: at its beginning, and to count."""
+    """Return a function that iterates over the next of the lists at each call, but over the first list twice.
+
+    The first list is read once for its first sample, and again for the first pass.
+    """
     passes = iter([values[0], *values, values[-1]])
     return lambda: iter(next(passes))
 
@@ -259,7 +262,7 @@ def test_samples_are_given_by_split(samples, message):
 
 
 class Raising:
-    """Nine samples, of which two cannot be had."""
+    """Nine samples, two of which raise an error."""
 
     def __len__(self) -> int:
         return 9
@@ -271,7 +274,7 @@ class Raising:
 
 
 def streamed() -> Iterator[dict[str, float]]:
-    """The same as an iterator that goes on after an exception."""
+    """Return the same samples as an iterator that continues after an exception."""
     return map(Raising().__getitem__, range(9))
 
 

@@ -1,4 +1,4 @@
-"""The known sets as they were published, in the folder NETSPEC_DATASETS: counts, order under a seed, content."""
+"""The published datasets, in the folder NETSPEC_DATASETS: counts, the order of a seed, content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST = {
     ("fashion_mnist", "train"): [9, 0, 0, 3, 0],
     ("fashion_mnist", "test"): [9, 2, 1, 1, 6],
     ("cifar100", "train"): [19, 29, 0, 11, 1],
-    ("cifar100", "test"): [],  # their content tells
+    ("cifar100", "test"): [],  # verified by its content instead
 }
 """The first labels, as published with other copies of the sets."""
 
@@ -37,7 +37,7 @@ ORDER = {
 
 
 def folder_of(name: str) -> Path:
-    """The folder of a set. Skips the test where it is not there."""
+    """Return the folder of a dataset. Skips the test if it does not exist."""
     if ROOT is None:
         pytest.skip("the environment variable NETSPEC_DATASETS names no folder with the sets")
     folder = Path(ROOT) / name
@@ -67,7 +67,7 @@ def test_published_sets_have_their_counts_labels_and_content(name, split):
 
 
 def written(name: str, arrays: dict[str, np.ndarray]) -> list[tuple[int, str]]:
-    """Size and SHA-256 of the set's files, as they would be written anew from what was read."""
+    """Return size and SHA-256 of the dataset's files, written again from the arrays."""
     count = len(arrays["label"])
     if name == "fashion_mnist":
         images = bytes.fromhex("00000803") + np.array([count, 28, 28], ">u4").tobytes() + arrays["image"].tobytes()

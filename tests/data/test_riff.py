@@ -1,4 +1,4 @@
-"""WAV files: every format of samples, and everything that can be wrong with one."""
+"""WAV files: every sample format, and all kinds of errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wav(fmt: bytes, data: bytes, *before: bytes) -> bytes:
 
 
 def encoded(samples: np.ndarray, kind: int, bits: int) -> bytes:
-    """Samples (channels, frames) from -1 to 1 as they lie in a file, by plain arithmetic on each."""
+    """Return samples (channels, frames) from -1 to 1 as bytes of a file, encoded one by one."""
     flat = samples.T.ravel()
     if kind == 3:
         return flat.astype(f"<f{bits // 8}").tobytes()
@@ -48,7 +48,7 @@ def encoded(samples: np.ndarray, kind: int, bits: int) -> bytes:
 @pytest.mark.parametrize("channels", [1, 2, 3])
 def test_every_format_gives_the_same_samples(tmp_path, kind, bits, channels, extensible):
     samples = np.array([[-1, -0.5, 0, 0.25, 0.5, 0.9921875]] * channels) * np.linspace(1, 0.5, channels)[:, None]
-    samples = np.round(samples * 128) / 128  # what 8 bits hold too
+    samples = np.round(samples * 128) / 128  # representable in 8 bits
     fmt = form(kind, bits, channels, 44100, extensible=extensible)
     path = tmp_path / "a.wav"
     path.write_bytes(wav(fmt, encoded(samples, kind, bits), chunk(b"LIST", b"odd"), chunk(b"fact", b"1234")))
@@ -124,7 +124,7 @@ def test_any_bytes_are_read_or_reported(tmp_path_factory, content):
 
 
 def readable(path: Path) -> None:
-    """Fails unless the file is read as what it says, or is refused with its name."""
+    """Fail unless the file is read completely, or refused with its name."""
     message = ""
     try:
         sound, samples = read_sound(path)
@@ -146,7 +146,7 @@ def test_a_file_longer_than_memory_is_reported(tmp_path, monkeypatch):
 
 
 def slowly(sound: np.ndarray, rate: int, new_rate: int) -> np.ndarray:
-    """The formula with all its zeros: rates have nothing in common."""
+    """Resample by the formula, with all inserted zeros, for rates without a common divisor."""
     half = ZEROS * max(rate, new_rate)
     positions = np.arange(-half, half + 1)
     weights = np.sinc(positions / max(rate, new_rate)) * np.kaiser(2 * half + 1, BETA)
@@ -162,7 +162,7 @@ def test_resampling_matches_the_formula(rate, new_rate, frames):
     sound = np.random.default_rng(frames).normal(size=(2, frames)).astype(np.float32)
     actual = resampled(sound, rate * 100, new_rate * 100)
     for channel, other in zip(actual, sound, strict=True):
-        # 21 zeros of a sinc: sums of some dozens of products in float32.
+        # a sinc with 21 zeros: sums of some dozens of products in float32
         np.testing.assert_allclose(channel, slowly(other, rate, new_rate), atol=2e-6)
 
 

@@ -39,7 +39,7 @@ train: {max_steps: 2}
 
 
 def lines(days: list[int], format_: str = "%d.%m.%Y") -> str:
-    """Return a table with sales of days, counted from the first one of 2026."""
+    """Return a table with sales on days, counted from January 1, 2026."""
     rows = [f"{(date(2026, 1, 1) + timedelta(day)).strftime(format_)},{100 + day % 7}" for day in days]
     return "\n".join(["day,sales", *rows]) + "\n"
 
@@ -167,7 +167,7 @@ def test_forecasts_are_compared_with_the_last_value(run: str, metric: str, repea
         (["2026-01-01 22:30:00", "2026-01-01 23:00:00"], "2026-01-01 23:30:00 to 2026-01-02 00:00:00"),
         (["1990", "1991", "1992"], "1993 to 1994"),
         (["2026-01-01", "2026-01-02", "2026-01-05"], ""),  # no regular step
-        (["2026-01-01T22:00+01:00", "2026-01-01T23:00+01:00"], ""),  # of unknown offsets in the future
+        (["2026-01-01T22:00+01:00", "2026-01-01T23:00+01:00"], ""),  # the UTC offset of future times is unknown
     ],
 )
 def test_times_of_a_forecast(cells: list[str], next_times: str) -> None:

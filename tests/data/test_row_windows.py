@@ -165,18 +165,18 @@ def test_forecasts_are_in_the_units_of_the_data(tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text(SPEC)
     run = netspec.train(tmp_path / "train.yaml", run_dir=tmp_path / "run", device="reference")
     assert run.test is not None
-    assert run.test.notes == ()  # better than repeating the last value
+    assert run.test.notes == ()  # no note that repeating the last value would be better
     deviation = np.std(values[:60])
     np.testing.assert_allclose(run.test.in_units["mae"], run.test.metrics["mae"] * deviation, rtol=1e-4)
     (importance,) = netspec.explain_columns(run.run_dir, device="reference")
     assert importance.column == "value"
-    assert importance.increase > 0.5  # the values of the label's own past, in standard deviations
+    assert importance.increase > 0.5  # in standard deviations: the forecast depends on the label's own past
     recent = tmp_path / "recent.csv"
     recent.write_text("day,value\n" + "".join(f"{day},{values[day]}\n" for day in range(70, 75)))
     prediction = netspec.predict(run.run_dir, recent, device="reference")
-    assert prediction.answers["row"] == [4, 5]  # a row for each that has three rows before it
+    assert prediction.answers["row"] == [4, 5]  # each row with three rows before it
     forecast = [[prediction.answers[f"prediction_{step}"][row] for step in range(2)] for row in range(2)]
-    np.testing.assert_allclose(forecast, [values[74:76], values[75:77]], atol=2)  # of an amplitude of 20
+    np.testing.assert_allclose(forecast, [values[74:76], values[75:77]], atol=2)  # the amplitude is 20
     rows = [{"day": day, "value": values[day]} for day in range(71, 75)]
     np.testing.assert_allclose(
         netspec.load(run.run_dir, device="reference").predict(rows)["forecast"][0], prediction.outputs["forecast"][1],

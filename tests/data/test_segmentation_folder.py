@@ -1,4 +1,4 @@
-"""Images with masks: the layouts of folders, values of masks, training with moved masks, and errors."""
+"""Images with masks: layouts of folders, values of masks, training with transformed masks, and errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_pair(image: Path, mask: Path, index: int, *, palette: bool = False) ->
     Image.fromarray(image_of(index)).save(image)
     classes = Image.fromarray(mask_of(index), mode="P" if palette else "L")
     if palette:
-        classes.putpalette([0, 0, 0, 200, 0, 0, 0, 200, 0] + [255] * 759)  # Pillow stores as many bits as it needs
+        classes.putpalette([0, 0, 0, 200, 0, 0, 0, 200, 0] + [255] * 759)  # Pillow chooses the number of bits
     classes.save(mask)
 
 

@@ -1,4 +1,4 @@
-"""Damaged samples: an error, or left out, whoever prepares the batches and wherever a training resumes."""
+"""Damaged samples are an error or skipped, with any number of threads, and also after a resume."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Torn(Dataset):
-    """`x` (2,), which tells the index of its sample; some samples cannot be read."""
+    """`x` (2,), which contains the index of its sample; some samples cannot be read."""
 
     digest = "torn"
 
@@ -61,7 +61,7 @@ def loader_of(data: Dataset, *, prefetch: int = 0, **fields: Any) -> Loader:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every batch counts as slow to make, so that those behind the first three are made in parts by threads."""
+    """Treat every batch as slow to prepare, so that threads share the preparation of batches after the first three."""
     monkeypatch.setattr(prefetching, "SLOW", -1.0)
 
 
@@ -185,7 +185,7 @@ def test_an_error_in_a_thread_is_raised_after_the_preceding_batches():
 
 
 class Slow(Torn):
-    """Reading takes a while."""
+    """A dataset that takes some time to read."""
 
     def read(self, indices: np.ndarray) -> dict[str, Any]:
         time.sleep(0.005)
@@ -225,7 +225,8 @@ def test_workers_keep_the_order_and_stop_at_once():
         blocked = workers.map_ordered(lambda _: time.sleep(0.05), iter(range(100)), 50)
         next(blocked)
         began = time.perf_counter()
-    assert time.perf_counter() - began < 1  # those begun are waited for, 50 of 0.05 s by 4 threads are not
+    # It waits only for the items that have begun; all 50 would take longer.
+    assert time.perf_counter() - began < 1
     assert threads() == []
 
 

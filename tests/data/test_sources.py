@@ -1,4 +1,4 @@
-"""MNIST as shipped, idx and npz files, and how sources are found, named and refused."""
+"""The shipped MNIST, idx and npz files, and how sources are registered, named and refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from netspec.schema.specs.data import SOURCES
 from netspec.schema.specs.docs import field_docs
 from tests.data.conftest import CODES, arrays_of, complaint, problems_of, split_of, write_idx
 
-# The digests are those of the original files, unpacked, as published with other copies of the set.
+# The digests are those of the original files, unpacked, as published with other copies of the dataset.
 MNIST = {
     "train": (
         60_000,
@@ -161,7 +161,7 @@ def test_images_are_read_by_index_or_all_at_once(tmp_path, suffix):
     assert arrays_of(data, rows)["label"].tolist() == rows.tolist()
     with (tmp_path / f"images{suffix}").open("ab") as more:
         more.write(b"!")
-    if suffix:  # it was read whole
+    if suffix:  # a compressed file was read completely
         data.read(rows)
     else:
         with pytest.raises(InputError, match="images changed while it was read"):
@@ -365,7 +365,7 @@ error: the arrays of ./some.npz differ in their number of samples
 
 
 def bomb(path: Path, header: str, content: bytes = b"") -> Path:
-    """An .npz whose array `x` has this header, whatever follows it."""
+    """An .npz whose array `x` has this header and content."""
     text = header.encode().ljust(117) + b"\n"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + content)

@@ -1,4 +1,4 @@
-"""Made-up samples: the same in any order, of the types and values asked for, and with something to learn."""
+"""Synthetic samples: independent of the order, with the requested types and values, and learnable."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_fields_have_the_requested_types_and_values():
     assert set(np.unique(arrays["token"])) == {-2, -1, 0, 1, 2}
     assert set(np.unique(arrays["label"])) == set(range(5))
     assert -1 <= arrays["even"].min() < -0.95 < 1.95 < arrays["even"].max() < 2
-    # 4000 samples: a mean is off by 1.6 % of the standard deviation, one of five by as much; four times that is safe.
+    # with 4000 samples, a mean has a standard error of 1.6 % of the deviation: four standard errors are safe
     assert abs(arrays["normal"].mean() - 7) < 0.02
     assert abs(arrays["normal"].std() - 0.25) < 0.02
     assert abs(arrays["even"].mean() - 0.5) < 0.05

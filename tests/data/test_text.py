@@ -1,4 +1,4 @@
-"""Windows of running text: which tokens, in which order, from which file; and text that is none."""
+"""Windows of running text: their tokens, order and files; and files that are not text."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_many_tokens_are_cached_in_a_file_for_the_next_run(folder, monkeypatch, 
         assert len(other) == len(first_open)
         for name, values in first_open.read(order).items():
             assert np.array_equal(other.read(order)[name], values)
-    file.write_bytes(file.read_bytes()[:-3])  # half written by somebody else
+    file.write_bytes(file.read_bytes()[:-3])  # a cache file that another process has not finished
     assert np.array_equal(windows(folder, **fields).read(order)["text"], first_open.read(order)["text"])
     (folder / "long.txt").write_text("to be or to be\n" * 500, encoding="utf-8")
     assert len(windows(folder, **fields)) < len(first_open)
@@ -193,7 +193,7 @@ def test_a_file_that_changes_while_it_is_read(folder, monkeypatch):
         windows(folder)
 
 
-# The whole of a real text. Its fingerprint is that of the file as it is found on many servers.
+# A real text in full. Its checksum is that of the file on many servers.
 
 TINY_SHAKESPEARE = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 

@@ -1,4 +1,4 @@
-"""Tokenizers: what is a token, which number it has, and what happens to text that has none."""
+"""Tokenizers: tokens and their ids, and text without tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def spec_of(_type: str, **fields: Any) -> TokenizerSpec:
 
 
 def trained(_type: str, *texts: str, **fields: Any) -> Tokenizer:
-    """The tokenizer that the texts lead to, after its vocabulary went through JSON as it does in a weights file."""
+    """Return the tokenizer learned from texts, with its vocabulary converted to JSON and back, as in a weights file."""
     spec = spec_of(_type, **fields)
     learned = json.loads(json.dumps(learned_tokenizer(spec, texts)[1]))
     assert saved_tokenizer(learned).size == opened_tokenizer(spec, learned).size
@@ -91,7 +91,7 @@ def test_byte_pairs_have_room_for_all_bytes_and_reserved_tokens():
         spec_of("byte_pairs", size=258, padding=True, start_end=True)
     tokenizer = trained("byte_pairs", "abc", size=259, padding=True, start_end=True)
     assert tokenizer.size == 259
-    assert 2 not in tokenizer.encode("\0end").tolist()  # the name of the end token, as a text
+    assert 2 not in tokenizer.encode("\0end").tolist()  # the text of the end token is not the end token
 
 
 def test_weights_saved_before_a_field_existed_can_be_read():

@@ -1,4 +1,4 @@
-"""Rescaling, Normalization, and the contract that random transforms rely on."""
+"""Rescaling, Normalization, and the interface that random transforms rely on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_rescaling_is_scale_and_offset_in_float32():
         "image"
     ]
     assert image.dtype == np.float32
-    # Two roundings of values below 1: half a unit in the last place each, 2^-24.
+    # rounding twice, values below 1: half an ulp each, 2⁻²⁴
     assert np.abs(image - (IMAGES / 255 - 0.5)).max() <= 2**-23
 
 
@@ -79,14 +79,14 @@ def test_adapting_gives_zero_mean_and_unit_variance_per_channel(shape, dtype):
     transform = {"type": "Normalization", "adapt": True, "apply_to": "x"}
     values_read = full_pass(loader_of(data, transform, batch_size=64))["x"].astype(np.float64)
     axes = (0, *range(2, len(shape)))
-    np.testing.assert_allclose(values_read.mean(axes), 0, atol=1e-6)  # 24 bits of values of size 1, averaged
+    np.testing.assert_allclose(values_read.mean(axes), 0, atol=1e-6)  # averages of values about 1, with 24 bits
     np.testing.assert_allclose(values_read.var(axes), 1, rtol=1e-6)
 
 
 def test_adapting_is_accurate_with_a_large_mean():
     values = 1e8 + np.random.default_rng(2).standard_normal(5000)
     values_read = full_pass(loader_of(dataset(x=values[:, None]), {"type": "Normalization", "adapt": True}))["x"]
-    # In float64 near 1e8 a unit in the last place is 1.5e-8; summing squares without care would be off by about 2.
+    # In float64, an ulp near 1e8 is 1.5e-8; a naive sum of squares would be off by about 2.
     assert abs(float(values_read.astype(np.float64).std()) - 1) < 1e-6
 
 
@@ -174,7 +174,7 @@ class Jitter(Transform):
 
 
 def jittered(batch_size: int, prefetch: int, transforms: int = 1) -> dict[tuple[int, int], list[float]]:
-    """The sample of each (epoch, index) of two epochs."""
+    """Return the sample of each (epoch, index) of two epochs."""
     split = split_of(source="npz", path="unused", batch_size=batch_size, shuffle=True)
     split = split.model_copy(update={"transforms": [Jitter()] * transforms})
     results = {}
