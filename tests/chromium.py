@@ -21,7 +21,7 @@ TIMEOUT = 30.0
 
 
 class Page:
-    """A tab. Messages of the protocol go through a pair of pipes, each ended by a zero byte."""
+    """A browser tab. Messages of the protocol pass through two pipes, each terminated by a zero byte."""
 
     def __init__(self, requests: IO[bytes], answers: IO[bytes]) -> None:
         self._requests, self._answers = requests, answers

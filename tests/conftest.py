@@ -1,4 +1,4 @@
-"""Settings of all tests: hypothesis profiles, the `gpu` marker, a terminal of known width, a share of the cores."""
+"""Settings of all tests: hypothesis profiles, the `gpu` marker, terminal width, and threads."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # for the tests that import onnxrunti
 for variable in ("FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"):
     os.environ.pop(variable, None)
 
-# Workers share the cores out: with two threads each, two on two cores wait for threads that have no core, and a step
-# of ResNet-20 takes eight times as long. What must hold on several threads asks for them: `using_threads`.
+# pytest-xdist workers share the cores: if each used all threads, threads would wait for cores, and a step of ResNet-20
+# would take eight times as long. Tests that need several threads use `using_threads`.
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))))
 
 
-# Files of tests need not survive a power failure, and a test of training waits for the disk for a tenth of its time.
+# Test files need not survive a power failure, and syncing takes a tenth of the time of a test that trains.
 pytest.MonkeyPatch().setattr(os, "fsync", lambda file: None)
 
 
 @cache
 def why_no_gpu(required: int = 1) -> str | None:
-    """Why tests marked `gpu`, or `gpu(2)`, cannot run here; None where they can."""
+    """Return why tests marked `gpu`, or `gpu(2)`, cannot run here; None if they can."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # CuPy warns of CUDA libraries that no test may need
@@ -56,16 +56,17 @@ def why_no_gpu(required: int = 1) -> str | None:
 
 
 def pytest_sessionstart() -> None:
-    """CUDA looks at its environment once: before tests change that."""
+    """Initialize CUDA, which reads its environment only once, before tests change the environment."""
     if has_gpu_driver():
         why_no_gpu()
 
 
 @pytest.fixture(autouse=has_gpu_driver())
 def on_the_processor(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Only tests with the `gpu` marker use a GPU: for all others, `auto` is the CPU.
+    """Hide GPUs from tests without the `gpu` marker, so that `auto` is the CPU.
 
-    The fixture `monkeypatch` would be made here, before all others, and undo what tests do after these have cleaned up.
+    Does not use the fixture `monkeypatch`: it would be created here, before all other fixtures, and would undo the
+    test's changes only after these have cleaned up.
     """
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("gpu") is None:
@@ -75,27 +76,27 @@ def on_the_processor(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder during the test: a new one, which is empty."""
+    """Change to a new, empty folder during the test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-# What is collected stays to the end, millions of objects: no search for garbage need look through it.
+# Collecting tests creates millions of objects that are never freed: no garbage collection should search them.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Search for garbage from here on, among new objects alone."""
+    """Enable garbage collection, which only searches objects created from here on."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)  # compiling a kernel makes a million objects, and hardly any of them in cycles
+    gc.set_threshold(10_000, 20, 20)  # compiling a kernel creates a million objects, hardly any of them in cycles
     gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests marked `gpu` where there is none; NETSPEC_REQUIRE_GPU=1 fails them, so that skipping cannot pass.
+    """Skip tests marked `gpu` without a GPU; NETSPEC_REQUIRE_GPU=1 fails them instead.
 
-    So many GPUs are required: what needs two is skipped where one is required and there, and says so.
+    The value is the number of GPUs that must be present. A test that needs more GPUs is skipped.
     """
     marker = item.get_closest_marker("gpu")
     if marker is None:

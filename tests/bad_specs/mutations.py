@@ -1,4 +1,4 @@
-"""Small changes to a spec, as a slip of the hand makes them: in its tree of values, or in its text."""
+"""Small changes to a spec, like typing mistakes: in its tree of values, or in its text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PIECES = [*"{}[]:,-#&*!|>'\"%@`$ \t\n\r\\~?", "- ", ": ", "<<: ", "${", "---\n",
 
 
 def paths(tree: Any, path: Path = ()) -> list[Path]:
-    """The paths of all values in a tree but the root."""
+    """Return the paths of all values in a tree except the root."""
     steps: list[Any] = (
         list(tree) if isinstance(tree, dict) else list(range(len(tree))) if isinstance(tree, list) else []
     )
@@ -78,7 +78,7 @@ def _change(draw: st.DrawFn, holder: Any, step: Any, root: Any, paths_in_root: l
 
 @st.composite
 def changed_text(draw: st.DrawFn, text: str) -> str:
-    """The text with up to four characters or lines removed, doubled, put in or swapped."""
+    """Return the text with up to four characters or lines removed, repeated, inserted or swapped."""
     for _ in range(draw(st.integers(1, 4))):
         lines = text.split("\n")
         at = draw(st.integers(0, max(0, len(text) - 1)))

@@ -24,7 +24,7 @@ WORDS = {"name", "from"}
 
 
 def shortened(problem: Mapping[str, Any]) -> str | None:
-    """Return the expectation; of a list that grows with every layer and field only the names in the hint."""
+    """Return the expectation; a list that grows with every layer and field keeps only the names in the hint."""
     expected: str | None = problem["expected"]
     before, sign, names = (expected or "").partition("one of ")
     listed = re.sub(r" and [\d,]+ more.*", "", names).split(", ")

@@ -51,7 +51,7 @@ def test_every_case_has_a_title_and_problems() -> None:
 
 
 def test_most_problems_have_a_hint() -> None:
-    """At most a tenth has neither a hint nor an expectation, which are for problems that need no more."""
+    """At most a tenth of the problems has neither a hint nor an expectation."""
     problems = [expected for case in CASES for expected in case.problems]
     bare = [expected for expected in problems if not {"expected", "hint"} & expected.facts.keys()]
     assert len(bare) <= len(problems) // 10, bare

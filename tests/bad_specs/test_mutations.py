@@ -1,4 +1,4 @@
-"""Whatever slip of the hand changes a net's files: they are right, or every problem has a place inside them."""
+"""Random changes to the files of a net: the files are valid, or every problem has a location inside them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ losses: [{type: SparseCategoricalCrossentropy, from: [logits, label]}]
 """
 BLOCKS_TREE = yaml.safe_load(BLOCKS)
 
-_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # what ends a line in YAML 1.1 and in the reader
+_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # line breaks of YAML 1.1 and of the reader
 
 
 def check(folder: Path, files: dict[str, str]) -> None:
-    """Check the training in `files`; its problems must lie inside them, and say something."""
+    """Check the training in `files`; its problems must have a location inside them, and a message."""
     for name, text in files.items():
         (folder / name).write_bytes(text.encode("utf-8", "surrogatepass"))
     lines = {str(folder / name): _BREAK.split(text.removeprefix("\ufeff")) for name, text in files.items()}

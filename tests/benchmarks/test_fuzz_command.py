@@ -1,4 +1,4 @@
-"""The fuzzing benchmark counts outcomes by reader, and writes the file of a number."""
+"""The fuzzing benchmark counts outcomes by reader, and writes the file with a given number."""
 
 from __future__ import annotations
 

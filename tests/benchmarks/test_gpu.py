@@ -1,4 +1,4 @@
-"""The table of the GPU: its lines name nets that are there, and a line is measured, or refused, as it should be."""
+"""The GPU benchmark: its rows name existing nets, and each row is measured or refused as it should be."""
 
 from __future__ import annotations
 

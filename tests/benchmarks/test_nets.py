@@ -1,4 +1,4 @@
-"""The nets that benchmarks measure are the published ones, and what they are fed fits their files."""
+"""The benchmark nets are the published ones, and synthetic batches fit their files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARAMETERS = {
     "mlp": 235_146,
     "lenet": 431_080,
     "cifar10_quick": 145_578,
-    "resnet20": 272_474,  # 269,722 of the paper's net, and 2,752 in two projection shortcuts
+    "resnet20": 272_474,  # 269,722 as in the paper, and 2,752 of two projection shortcuts
     "alexnet": 61_100_840,
     "googlenet": 6_998_552,
     "vgg_a": 132_863_336,

@@ -1,4 +1,4 @@
-"""Results are measured, kept and shown although another one failed."""
+"""Results are measured, stored and printed even if others fail."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_the_marks_of_the_document_are_there() -> None:
         assert render.put_into(document, name, "table") != document
 
 
-class Told:
-    """A subject that does what it is told."""
+class FakeSubject:
+    """A subject whose behavior the test sets."""
 
     def __init__(self, name: str, fails_at: int = 99) -> None:
         self.name, self.asked, self.fails_at, self.closed = name, 0, fails_at, False
@@ -109,7 +109,7 @@ class Told:
 
 def test_a_subject_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alternate, "PAUSE", 0)
-    ours, theirs = Told("netspec"), Told("eager", fails_at=2)
+    ours, theirs = FakeSubject("netspec"), FakeSubject("eager", fails_at=2)
     with Workers() as workers:
         workers.by_name |= {"netspec": ours, "eager": theirs}  # type: ignore[dict-item]  # stand-ins, no processes
         times = alternate.alternate(workers, rounds=3, seconds=0, least=1, what="forward")

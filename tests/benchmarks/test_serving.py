@@ -1,4 +1,4 @@
-"""The comparison of services: what it sends fits the model that ONNX Runtime serves."""
+"""The comparison of services: its requests fit the model that ONNX Runtime serves."""
 
 from __future__ import annotations
 

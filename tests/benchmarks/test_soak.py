@@ -13,7 +13,7 @@ import pytest
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system can't fork processes")
 def test_a_dozen_kills_end_bit_identical() -> None:
-    """In a process of its own: one with threads of kernels can't be forked."""
+    """Runs in a separate process, since a process with threads of kernels cannot be forked."""
     command = [sys.executable, "-m", "benchmarks.soak", "--kills", "12", "--seed", "2", "--json"]
     command += ["--cases", "window,early stopping", "--device", "reference"]
     process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

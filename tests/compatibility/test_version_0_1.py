@@ -1,4 +1,4 @@
-"""Files that netspec 0.1.0 wrote (run directories, exports) still load, and their trainings go on."""
+"""Files that netspec 0.1.0 wrote (run directories, exports) still load, and their trainings can be continued."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_a_run_resumes(tmp_path: Path) -> None:
     shutil.copytree(FILES / "run", run_dir, ignore=shutil.ignore_patterns("weights.h5"))
     run = netspec.train(str(run_dir / "spec.yaml"), run_dir=run_dir, resume=True, device="reference")
     assert run.steps == 20
-    _compare(run.last_weights, "run", tolerance=3e-5)  # other CPUs round differently: by 1.02e-5 without AVX-512
+    _compare(run.last_weights, "run", tolerance=3e-5)  # other CPUs round differently: by up to 1.02e-5, without AVX-512
 
 
-# Two workers normalize by statistics of half a batch, and local SGD takes other steps: these weights only stay near.
+# Two workers normalize by statistics of half a batch, and local SGD takes different steps, so weights are only close.
 @pytest.mark.parametrize(("name", "tolerance"), [("sharded_optimizer", 1e-2), ("local_sgd", 0.1)])
 def test_a_new_run_starts_from_a_checkpoint_of_two_workers(name: str, tolerance: float, tmp_path: Path) -> None:
     checkpoint = FILES / name / "checkpoints" / "step-00000010.h5"
@@ -51,7 +51,7 @@ def test_a_new_run_starts_from_a_checkpoint_of_two_workers(name: str, tolerance:
 def _compare(weights: Path, name: str, tolerance: float) -> None:
     recorded, actual = _arrays(FILES / name / "weights.h5"), _arrays(weights)
     assert actual.keys() == recorded.keys()
-    del recorded["arrays/conv/bias"]  # a normalization follows: its gradient is rounding, which Adam amplifies
+    del recorded["arrays/conv/bias"]  # a normalization follows, so the gradient is only rounding, which Adam amplifies
     for path, array in recorded.items():
         np.testing.assert_allclose(actual[path], array, rtol=0, atol=tolerance, err_msg=path)
 

@@ -36,7 +36,7 @@ metrics: [{type: SparseCategoricalAccuracy, from: [logits, label]}]
 
 
 def net(text: str, folder: Path) -> NetSpec:
-    """The net in a file `net.yaml` of the folder."""
+    """Load the net in a new file `net.yaml` in the folder."""
     file = folder / "net.yaml"
     file.write_text(dedent(text))
     return load_net(file)
@@ -49,7 +49,7 @@ def solver(type_: str = "SGD", **fields: object) -> SolverSpec:
 
 
 def batch(compiler: Compiler, size: int, step: int = 0, purpose: ProgramKind = ProgramKind.TRAIN) -> Arrays:
-    """Numbers for every input of a program; whole numbers are 0, 1 or 2."""
+    """Random values for every input of a program; integers are 0, 1 or 2."""
     random = np.random.default_rng([size, step])
     arrays: Arrays = {}
     for name, value in compiler.graph(purpose, size).inputs().items():

@@ -1,4 +1,4 @@
-"""Spec → graph: every mistake at once and at its place; what is built for which purpose."""
+"""From spec to graph: all mistakes are reported at once with their locations; the graphs of each purpose."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_gradients_of_shared_parameters_are_summed(tmp_path: Path) -> None:
     for index in np.ndindex(*w.shape):
         step = np.zeros_like(w)
         step[index] = epsilon
-        by_differences = (loss(w + step) - loss(w - step)) / (2 * epsilon)  # good to 1e-9 in float64
+        by_differences = (loss(w + step) - loss(w - step)) / (2 * epsilon)  # accurate to 1e-9 in float64
         assert shared["gradient/a/kernel"][index] == pytest.approx(by_differences, rel=1e-6, abs=1e-8)
 
 

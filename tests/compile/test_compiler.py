@@ -1,4 +1,4 @@
-"""Compiled programs: the same numbers as an interpreter, step after step; what is kept, planned and folded."""
+"""Compiled programs give the results of an interpreter in each step; which programs are kept, planned and folded."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_training_matches_the_interpreter_bit_for_bit(name: str, dtype: DType, t
         data = batch(compiler, 4, 9, purpose)
         outputs, after = run(compiler.graph(purpose, 4), data, states)
         actual = compiler.program(purpose, 4)(data)
-        # Batch normalization at inference is simplified to x · scale + shift, which rounds otherwise: a few ulps.
+        # Inference simplifies batch normalization to x · scale + shift, which rounds differently by a few ulps.
         tolerance = 2e-6 if dtype == DType.FLOAT32 else 1e-14
         for name, expected in outputs.items():
             np.testing.assert_allclose(actual[name], expected, rtol=tolerance, atol=tolerance)
@@ -81,7 +81,7 @@ def test_constants_of_lenet_are_folded_and_stored_once() -> None:
 
 
 def test_peak_memory_of_lenet_is_a_few_activations() -> None:
-    """Gradients are used up as they come: they do not pile up, as in the order of construction."""
+    """Gradients are used soon after they are computed, unlike in the order of construction."""
     plan = Compiler(load_net(LENET), solver=SOLVERS["sgd"], device="null").plan(ProgramKind.TRAIN, 64)
     convolved, images = 64 * 20 * 24 * 24 * 4, 64 * 28 * 28 * 4
     assert convolved + images < plan.memory.lower_bound <= plan.memory.arena_bytes <= 1.15 * plan.memory.lower_bound
@@ -92,7 +92,8 @@ def test_peak_memory_of_lenet_is_a_few_activations() -> None:
 def test_non_finite_loss_names_the_layer_and_keeps_states(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["adam"])
     compiler.program(ProgramKind.TRAIN, 3)(batch(compiler, 3))
-    compiler.states.assign("hidden/bias", np.full(6, 1000.0))  # tanh gives 1, dropout 0 or 2
+    # tanh is 1, so dropout gives 0 or 2
+    compiler.states.assign("hidden/bias", np.full(6, 1000.0))
     compiler.states.assign("logits/kernel", np.full((6, 3), 3e38))  # 2 · 3e38 is beyond float32
     before = dict(compiler.states)
     with pytest.raises(NonFiniteLoss) as caught:
@@ -113,18 +114,18 @@ def test_programs_of_all_sizes_share_the_states(tmp_path: Path) -> None:
     after = compiler.program(ProgramKind.PREDICT, 6)(data)["logits"]
     assert not np.array_equal(before, after)
     halves = [compiler.program(ProgramKind.PREDICT, 3)({"image": data["image"][i : i + 3]})["logits"] for i in (0, 3)]
-    # BLAS may sum other sizes in another order: a few units in the last place of numbers about 1.
+    # BLAS may add up batches of other sizes in another order: a few ulps of values about 1.
     np.testing.assert_allclose(np.concatenate(halves), after, rtol=1e-5, atol=1e-6)
 
 
 def test_evaluation_between_steps_uses_current_weights(tmp_path: Path) -> None:
-    """Weights in the kernels' own forms and folded vectors are made anew after steps and assignments."""
+    """Results of invariant nodes (packed weights, folded vectors) are updated after steps and assignments."""
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["sgd"])
     data = batch(compiler, 4, purpose=ProgramKind.TEST)
     for step in range(3):
         for _ in range(2):
             compiler.program(ProgramKind.TRAIN, 3)(batch(compiler, 3, step))
-        for _ in range(2):  # the second run makes nothing anew
+        for _ in range(2):  # the second run reuses the results of invariant nodes
             actual = compiler.program(ProgramKind.TEST, 4)(data)
             expected, _ = run(compiler.graph(ProgramKind.TEST, 4), data, dict(compiler.states))
             for name, right in expected.items():
@@ -138,7 +139,7 @@ def test_only_recent_programs_are_kept(tmp_path: Path) -> None:
     first = weakref.ref(compiler.program(ProgramKind.PREDICT, 1))
     for size in range(2, KEPT_VARIANTS + 1):
         compiler.program(ProgramKind.PREDICT, size)
-    for size in range(1, KEPT_VARIANTS):  # what is used stays, in the order of use
+    for size in range(1, KEPT_VARIANTS):  # programs in use stay, in the order of their use
         compiler.program(ProgramKind.PREDICT, size)
     program = compiler.program(ProgramKind.PREDICT, KEPT_VARIANTS)
     for size in range(50, 50 + KEPT_VARIANTS - 1):
@@ -220,6 +221,6 @@ def test_building_graphs_registers_no_states(tmp_path: Path) -> None:
     compiler = Compiler(net(CLASSIFIER, tmp_path), solver=SOLVERS["adam"], device="null")
     state_names = list(compiler.info)
     assert state_names == list(compiler.states)
-    for purpose in (ProgramKind.TRAIN, ProgramKind.ACCUMULATE):  # the latter has sums of gradients
+    for purpose in (ProgramKind.TRAIN, ProgramKind.ACCUMULATE):  # ACCUMULATE has sums of gradients, TRAIN has not
         compiler.graph(purpose, 2)
     assert list(compiler.info) == state_names

@@ -1,4 +1,4 @@
-"""Every solver in a whole net: its states are all that a step depends on, and every kernel of its update agrees."""
+"""Every solver in a full net: a step depends only on its states, and all kernels agree on its update."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ losses: [{type: MeanSquaredError, from: [logits, y]}]
 def compiler(
     folder: Path, type_: str, fields: dict[str, Any], device: str, dtype: DType = DType.FLOAT64, text: str = CLASSIFIER
 ) -> Compiler:
-    """A net with a solver whose patterns are of its layers."""
+    """Compile a net with a solver; patterns in its fields match a layer of the net."""
     settings = {name: "logits/*" if name == "exclude" else value for name, value in fields.items()}
     return Compiler(net(text, folder), solver=solver(type_, **settings), dtype=dtype, device=device)
 
 
 def train(solver_compiler: Compiler, steps: range) -> dict[str, bytes]:
-    """Every state after these steps."""
+    """Run these steps, and return all states."""
     for step in steps:
         solver_compiler.program(ProgramKind.TRAIN, 5)(batch(solver_compiler, 5, step))
     return {name: solver_compiler.states[name].tobytes() for name in solver_compiler.info}
@@ -75,7 +75,7 @@ def test_fast_kernels_run_the_full_update(type_, fields, tmp_path):
     choices = compiler(tmp_path, type_, fields, "cpu", DType.FLOAT32).plan(ProgramKind.TRAIN, 5).choices
     update = {node: choice.kernel for node, choice in choices.items() if node.scope.phase == "update"}
     assert update
-    # Products of matrices are oneDNN's alone: where it is missing, NumPy's BLAS multiplies.
+    # Only oneDNN has kernels for matrix products: without it, NumPy's BLAS computes them.
     without = (MatMul,) if onednn.unavailable_reason() else ()
     assert not [
         node for node, kernel in update.items() if kernel.uses_array_library and not isinstance(node.op, without)
@@ -93,7 +93,7 @@ def test_fast_kernels_agree_with_the_reference(type_, fields, tmp_path):
         for compiled in (fast, plain):
             compiled.program(ProgramKind.TRAIN, 5)(batch(compiled, 5, step))
     for name in fast.info:
-        # Rounding of float32 (6e-8) in three steps forward and back, relative to the largest element.
+        # float32 rounding (6e-8) over three training steps, relative to the largest element.
         assert np.abs(fast.states[name] - plain.states[name]).max() <= 2e-5 * np.abs(plain.states[name]).max(), name
 
 

@@ -1,4 +1,4 @@
-"""Losses and metrics in a net: what weighs their samples, what they read when nothing is said, what computes them."""
+"""Losses and metrics in a net: weights of samples, default inputs, and kernels."""
 
 from __future__ import annotations
 
@@ -68,4 +68,5 @@ def test_steps_of_common_losses_run_only_on_fast_kernels(tmp_path: Path, loss: s
     compiler = Compiler(net(text, tmp_path), solver=solver(), device=open_device("null"))
     choices = compiler.plan(ProgramKind.TRAIN, 8).choices
     slow = [node.op for node, choice in choices.items() if isinstance(choice.kernel, ForwardKernel)]
-    assert [op.name for op in slow if not op.traits.is_contraction] == []  # products are the layer's, and oneDNN's work
+    # Matrix products belong to the layer, and have kernels only with oneDNN.
+    assert [op.name for op in slow if not op.traits.is_contraction] == []

@@ -1,4 +1,4 @@
-"""Plans that nets share which differ only in numbers."""
+"""Nets that differ only in numbers share a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of several batches, and scaled losses: what programs make of states."""
+"""Steps of several batches, and scaled losses: how programs update states."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOLVERS = {
 
 
 def compiled(folder: Path, rule: SolverSpec, dtype: DType = DType.FLOAT64, **loop: Any) -> Compiler:
-    """A net with a solver: in float32 with the kernels of users, in float64 with reference ones, not compiled."""
+    """Compile a net with a solver: in float32 with the default kernels, in float64 with the reference kernels."""
     loop_spec = LoopSpec.model_validate({"max_steps": 1, **loop})
     device = "cpu" if dtype == DType.FLOAT32 else "reference"
     return Compiler(net(NET, folder), solver=rule, dtype=dtype, device=device, loop=loop_spec)
@@ -78,9 +78,9 @@ def alike(compiler: Compiler, other: Compiler, rtol: float) -> None:
 @pytest.mark.parametrize(("dtype", "rtol"), [(DType.FLOAT64, 1e-12), (DType.FLOAT32, 2e-5)])
 @pytest.mark.slow
 def test_accumulated_batches_match_one_large_batch(rule, dtype, rtol, tmp_path):
-    """Ten steps, each of 11 samples at once, or in batches of 4, 4 and 3; dropout drops the same numbers.
+    """Ten steps, each of 11 samples at once, or in batches of 4, 4 and 3; dropout drops the same elements.
 
-    Adam divides by roots of squares: rounding errors of 6e-8 grow where gradients nearly cancel.
+    Adam divides by roots of squares, which amplifies rounding errors of 6e-8 if gradients nearly cancel.
     """
     single, parts = compiled(tmp_path, SOLVERS[rule], dtype), compiled(tmp_path, SOLVERS[rule], dtype, accumulate=3)
     for step in range(10):
@@ -126,7 +126,7 @@ def test_step_with_overflowing_gradients_is_skipped(device, tmp_path):
     before = {name: compiler.states[name] for name in compiler.info if not name.startswith("loss_scale/")}
     data = {name: 100.0 * array for name, array in samples(6, 0).items()}
     skipped = 0
-    while True:  # the loss of some thousands is scaled by nearly the largest float
+    while True:  # the loss is in the thousands, and scaled by nearly the largest float
         training_step(compiler, data, skipped)
         if compiler.states[SKIPPED] == skipped:
             break
@@ -138,7 +138,7 @@ def test_step_with_overflowing_gradients_is_skipped(device, tmp_path):
     data = data | {RNG_INPUT: np.array([7, skipped, 0])}
     plain.program(ProgramKind.TRAIN, 6)(
         {**data, **common(0)}
-    )  # a skipped step is none: this is the first to the rule, too
+    )  # skipped steps do not count, so this is the solver's first step
     alike(plain, compiler, 0.0)
     for step in range(2):
         assert compiler.states["loss_scale/good_steps"] == 1 + step
@@ -146,7 +146,7 @@ def test_step_with_overflowing_gradients_is_skipped(device, tmp_path):
     assert compiler.states[SCALE] == 2.0 ** (127 - skipped), "doubled after three good steps"
     assert compiler.states["loss_scale/good_steps"] == 0
 
-    compiler.states.assign("loss_scale/good_steps", 2.25)  # the mean of workers, some of which skipped a step
+    compiler.states.assign("loss_scale/good_steps", 2.25)  # an average over workers, some of which skipped a step
     training_step(compiler, samples(6, 3), skipped + 3)
     assert compiler.states["loss_scale/good_steps"] == 0
 
@@ -166,7 +166,7 @@ layers:
 
 
 def after_a_step(folder: Path, losses: str, rule: SolverSpec, parts: int) -> dict[str, Any]:
-    """The parameters after a step of one batch, or of several parts of it."""
+    """Return the parameters after a step of one batch, or of several parts of it."""
     loop = LoopSpec.model_validate({"max_steps": 1, "accumulate": parts})
     spec = net(f"{PLAYERS}losses: [{losses}]\n", folder)
     compiler = Compiler(spec, solver=rule, dtype=DType.FLOAT64, device="reference", loop=loop, seed=3)
@@ -179,7 +179,7 @@ def after_a_step(folder: Path, losses: str, rule: SolverSpec, parts: int) -> dic
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_groups_minimize_their_own_losses(tmp_path: Path, parts: int) -> None:
-    """The update of each group is that of a net without the losses of the others, but with its penalties."""
+    """Each group is updated as in a net with only the group's losses, and its penalties."""
     groups = [{"match": "judge/*", "losses": "blame"}, {"match": "maker/*", "losses": ["deceit"]}]
     both = f"{BLAME}, {DECEIT}"
     together = after_a_step(tmp_path, both, solver(groups=groups), parts)

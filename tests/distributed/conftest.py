@@ -30,7 +30,7 @@ LIMIT = 240
 
 
 class Job:
-    """A job that runs, by the command that started it."""
+    """A job, started by a command."""
 
     def __init__(self, command: Sequence[str], variables: Mapping[str, str], stdout: int) -> None:
         environment = clean_environment(os.environ) | {"PYTHONPATH": str(ROOT), **variables}
@@ -41,23 +41,23 @@ class Job:
         self.pids: list[int] = []
 
     def line(self) -> str:
-        """The next line that is printed."""
+        """Return the next line that the job prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def begun(self) -> Job:
-        """Wait until all workers are there."""
+        """Read the process ids of the workers, which are printed once all have started."""
         self.pids = [int(word) for word in self.line().split()]
         return self
 
     def end(self) -> int:
-        """Wait for the end; the exit status. No worker is left then."""
+        """Wait for the end, check that no worker is left, and return the exit status."""
         self.out, self.err = self.process.communicate(timeout=LIMIT)
         assert not self.left()
         return self.process.returncode
 
     def left(self) -> Sequence[int]:
-        """The workers that are there still, after the time that the system takes."""
+        """Return the workers that are still running after a few seconds."""
         until = time.monotonic() + 5
         while (actual := [pid for pid in self.pids if _runs(pid)]) and time.monotonic() < until:
             time.sleep(0.05)
@@ -73,7 +73,7 @@ def _runs(pid: int) -> bool:
 
 
 class Jobs:
-    """Starts jobs, and kills what a test that failed leaves."""
+    """Starts jobs, and kills those that a failed test leaves."""
 
     def __init__(self) -> None:
         self._all: list[Job] = []
@@ -86,24 +86,24 @@ class Jobs:
         variables: Mapping[str, str] = NONE,
         stdout: int = subprocess.PIPE,
     ) -> Job:
-        """A program beside, started as `netspec train --workers N` does, or with MPI's own `mpiexec`."""
+        """Start a program of `programs`, like `netspec train --workers N` or with MPI's own `mpiexec`."""
         program = [str(PROGRAMS / words[0]), *words[1:]]
         if by == "mpiexec":
             return self.start(self.by_mpiexec(workers, program), variables, stdout)
         return self.start([sys.executable, str(PROGRAMS / "start.py"), str(workers), *program], variables, stdout)
 
     def train(self, *words: object, by: int = 0, variables: Mapping[str, str] = NONE) -> Job:
-        """`netspec train`, by that many processes of `mpiexec` if there are any."""
+        """Start `netspec train`; with `by`, as that many processes of `mpiexec`."""
         program = ["-m", "netspec", "train", *map(str, words)]
         return self.start(self.by_mpiexec(by, program) if by else [sys.executable, *program], variables)
 
     def by_mpiexec(self, workers: int, program: list[str]) -> list[str]:
-        """The command that runs a program of Python's with MPI's own `mpiexec`."""
+        """Return the command that runs a Python program with MPI's own `mpiexec`."""
         assert MPIEXEC is not None
         return MPIEXEC.command(workers, [sys.executable, *program], root=os.geteuid() == 0)
 
     def start(self, command: Sequence[str], variables: Mapping[str, str] = NONE, stdout: int = subprocess.PIPE) -> Job:
-        """A command, with more environment variables."""
+        """Start a command with additional environment variables."""
         self._all.append(Job(command, variables, stdout))
         return self._all[-1]
 
@@ -128,7 +128,7 @@ def jobs() -> Iterator[Jobs]:
 def trainings(
     jobs: Any, workers: int, listed: list[dict[str, Any]], folder: Path, program: str = "trainings.py"
 ) -> dict[str, str]:
-    """Run trainings, on the device `reference` if they name none; the errors of those that failed, by name."""
+    """Run trainings, by default on the device `reference`; return the errors of those that fail, by name."""
     message = folder / "list.json"
     message.write_text(json.dumps([{"device": "reference", **training} for training in listed]))
     job = jobs(workers, program, str(message), by="mpiexec")

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Table:
-    """One slot for each worker, and the barrier between writing and reading."""
+    """A slot for each worker, and a barrier between writing and reading."""
 
     def __init__(self, size: int) -> None:
         self.slots: list[Any] = [None] * size
@@ -34,7 +34,7 @@ class Threads(Communicator):
         self._table.slots[self.rank] = value
         self._table.barrier.wait()
         actual = list(self._table.slots)
-        self._table.barrier.wait()  # no thread overwrites a slot that another one still reads
+        self._table.barrier.wait()  # no thread overwrites a slot that another thread still reads
         return actual
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:

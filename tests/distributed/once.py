@@ -1,4 +1,4 @@
-"""Results that several test processes share and one of them computes: jobs of real workers start slowly."""
+"""Results that several test processes share and only one computes, since jobs of real workers start slowly."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from netspec.training.lock import fcntl
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]) -> tuple[Path, Any]:
-    """A folder that `make` has filled, and what it told, which JSON holds; all who ask for it by that name share it.
+    """Return a folder that `make` has filled, and its JSON result; all calls with the same name share them.
 
-    Where `make` has failed, all who ask fail, and nothing is tried again.
+    If `make` fails, all calls fail, without another attempt.
     """
     alone = "PYTEST_XDIST_WORKER" not in os.environ
     base = factory.getbasetemp() if alone else factory.getbasetemp().parent
     folder, message = base / name, base / f"{name}.json"
     with (base / f"{name}.lock").open("w") as lock:
-        if fcntl is not None:  # ends with the file, however this process ends
+        if fcntl is not None:  # the lock is released with the file, however this process ends
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not message.exists():
             folder.mkdir()

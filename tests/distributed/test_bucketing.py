@@ -1,4 +1,4 @@
-"""Buckets: what is summed over workers travels in few messages, from pieces of memory that need no copy."""
+"""Buckets: gradients are summed over workers in few messages, from contiguous memory without copies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from netspec.passes.schedule import schedule
 
 
 def chain(sizes: list[int], dtype: DType = DType.FLOAT32) -> Graph:
-    """Sums over workers of values of these sizes, each made from the one before; a guard made from the first."""
+    """Return a graph of sums over workers of values of these sizes, each computed from the one before; with a guard."""
     x: Value = Input("x", TensorType((1, sizes[0]), dtype))()
     guard = AllReduce(deferred=True)(Input("loss", TensorType((), dtype))())
     updates = {}
@@ -39,19 +39,19 @@ def chain(sizes: list[int], dtype: DType = DType.FLOAT32) -> Graph:
 
 
 def counts(graph: Graph) -> list[int]:
-    """Return the number of values of each bucket, in the order in which they are started."""
+    """Return the number of values in each bucket, in the order in which the sums start."""
     return [node.op.count for node in schedule(graph).order if isinstance(node.op, StartAllReduce)]
 
 
 def test_buckets_fill_in_the_order_of_computation() -> None:
     sizes = [10, 10, 10, 100, 100, 10, 10]
     result = verify(BucketGradients(first_bytes=80, bucket_bytes=400).run(chain(sizes)))
-    assert counts(result) == [1, 2, 2, 1, 2]  # the guard's alone; 80 bytes; 400 and more each
+    assert counts(result) == [1, 2, 2, 1, 2]  # the guard alone; at least 80 bytes; at least 400 bytes each
     assert not any(isinstance(node.op, AllReduce) for node in result.nodes())
 
 
 def test_buckets_do_not_depend_on_rebuilt_nodes() -> None:
-    """A pass that builds a node anew on the worker with one sample alone does not change what travels together."""
+    """If a pass rebuilds a node only on the worker with a single sample, buckets stay the same."""
     graph = OrderCommunication().run(chain([10, 100, 10, 100]))
     large = [node for node in graph.nodes() if isinstance(node.op, Add) and node.types[0].size == 100]
     young = {node: apply(node.op, node.inputs) for node in large}
@@ -73,7 +73,7 @@ def test_all_buckets_start_before_the_guard_is_read() -> None:
     joins = [index for index, node in enumerate(actual.order) if isinstance(node.op, JoinAllReduce)]
     assert max(starts) < actual.before_guard_count
     assert len([index for index in joins if index < actual.before_guard_count]) == 1  # that of the guard
-    assert starts[0] < 3  # the loss goes first, before anything is computed
+    assert starts[0] < 3  # the loss is sent first, before gradients are computed
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64])
@@ -88,7 +88,7 @@ def test_values_of_a_bucket_are_contiguous(dtype: DType) -> None:
 
 
 def test_a_value_in_two_buffers_is_copied_to_one_of_them() -> None:
-    """Nothing is summed twice, whoever else reads it."""
+    """No value is summed twice, even if other ops read it."""
     x = Input("x", TensorType((5,), DType.FLOAT32))()
     shared = Tanh()(x)
     sums = [AllReduce(deferred=True)(shared), AllReduce(deferred=True)(shared * 2.0), AllReduce(deferred=True)(shared)]

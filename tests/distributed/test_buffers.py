@@ -1,4 +1,4 @@
-"""Bucket buffers have the same layout on all workers, and copy arrays only if they are not contiguous."""
+"""Bucket buffers have the same layout on all workers; only arrays that are not contiguous are copied."""
 
 from __future__ import annotations
 

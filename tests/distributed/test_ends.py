@@ -1,4 +1,4 @@
-"""The end of jobs of several workers: done, failed, killed, stopped, hanging, or requested."""
+"""The end of jobs of several workers: finished, failed, killed, stopped, hanging, or interrupted."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_nccl_errors_are_reported(jobs) -> None:
 
 @pytest.mark.slow
 def test_gpu_failure_is_reported(jobs) -> None:
-    """CUDA's answer about an event is neither that it is done nor that it is not yet."""
+    """CUDA's status of an event is neither success nor "not ready"."""
     job = jobs(2, "ends.py", "broken").begun()
     assert job.end() == 1
     assert "error: the GPU has failed\n  got: 719\n" in job.err
 
 
 def _hwloc_files() -> set[Path]:
-    """In which hydra tells workers what CPUs there are: it removes its own, unless MPI aborts the job."""
+    """Files with the topology of the machine, which hydra removes unless MPI aborts the job."""
     return set(Path("/tmp").glob("hydra_hwloc_xmlfile_*"))
 
 
@@ -76,7 +76,7 @@ def _hwloc_files() -> set[Path]:
 def test_error_of_one_worker_is_reported_with_its_rank(jobs, by: str) -> None:
     before = _hwloc_files()
     job = jobs(3, "ends.py", "fail", by=by).begun()
-    leftover_files = _hwloc_files() - before  # its own, and those of jobs of other tests
+    leftover_files = _hwloc_files() - before  # the job's own files, and those of jobs of other tests
     assert job.end() == 1
     assert by == "mpiexec" or not leftover_files or leftover_files - _hwloc_files(), "the launcher has tidied up"
     assert re.fullmatch(rf"rank 1 \(\S+\): error: the disk is full\n  hint: {AGAIN}{WITH[by]}\n", job.err)
@@ -126,7 +126,7 @@ def test_the_signal_of_a_crashed_worker_is_reported() -> None:
 def test_a_bus_error_is_reported_with_its_likely_cause() -> None:
     output = "=   PID 12 RUNNING AT localhost\n=   EXIT CODE: 7\n=   CLEANING UP\nEXIT STRING: Terminated (signal 15)\n"
     assert _signal_name(_worker_status(12, output, 15)) == "SIGBUS"
-    assert _signal_name(_worker_status(1, output, 15)) == "SIGTERM"  # of another one
+    assert _signal_name(_worker_status(1, output, 15)) == "SIGTERM"  # the exit status belongs to another worker
     likely, actual, hint = _probable_cause("SIGBUS")
     assert likely.startswith(": the shared memory may have been full")
     assert (actual is not None) == SHM_FOLDER.is_dir()
@@ -157,7 +157,7 @@ def test_hanging_worker_ends_the_job(jobs) -> None:
 
 @pytest.mark.slow
 def test_uncaught_error_ends_the_job_immediately(jobs) -> None:
-    """Such as an error in a program that calls `netspec.train`, or a failed assertion of a test."""
+    """For example an error in a program that calls `netspec.train`, or a failed assertion of a test."""
     job = jobs(3, "ends.py", "raise").begun()
     began = time.monotonic()
     assert job.end() == 1

@@ -1,4 +1,4 @@
-"""`sufficient_factors`: which gradients are made of factors, when they are sent, and what can't be."""
+"""`sufficient_factors`: which gradients are sent as factors, when, and which layers cannot send factors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def given(parallel: dict[str, Any], layers: list[dict[str, Any]] | None = None, 
 
 
 class Four(Communicator):
-    """Worker 0 of four, of whom the others say nothing."""
+    """Worker 0 of four simulated workers."""
 
     size = 4
 
@@ -69,7 +69,7 @@ def factoring(spec: dict[str, Any]) -> SufficientFactorPlan:
 
 
 def rows(plan: ExecutionPlan) -> list[tuple[int, ...]]:
-    """Shapes of what is gathered, in order."""
+    """Return the shapes of the gathered rows, in order."""
     return [node.types[0].shape for node in plan.order if isinstance(node.op, StartAllGatherRows)]
 
 
@@ -94,10 +94,10 @@ def test_all_sizes_of_a_batch_send_the_same(samples: int) -> None:
     inputs = [(60, 7), (60, 6), (60, 4), (60, 4), (60, 6), (12, 20)]
     gradients = [(12, 2), (60, 4), (60, 6), (60, 6), (60, 6), (60, 16), (60, 6)]
     assert sorted(shapes) == sorted(inputs + gradients)
-    assert shapes[-1] == (60, 6)  # the gradient of what the first layer made
+    assert shapes[-1] == (60, 6)  # the gradient of the first layer's output comes last
     sums = [node for node in plan.order if isinstance(node.op, (StartAllReduce, StartAllGatherRows))]
     first = next(index for index, node in enumerate(sums) if isinstance(node.op, StartAllReduce))
-    assert first == len(inputs)  # the loss goes after the inputs of layers, which were there before it
+    assert first == len(inputs)  # the loss is sent after the layers' inputs, which are computed before it
     assert plan.before_guard_count > plan.order.index(sums[-1])
 
 
@@ -114,7 +114,7 @@ def test_accumulated_batches_send_factors_and_the_update_does_not() -> None:
 
 @pytest.mark.parametrize(("accumulate", "chosen"), [(1, True), (64, False)])
 def test_choice_counts_all_batches_of_a_step(accumulate: int, chosen: bool) -> None:
-    """15 rows of 20 + 1024 numbers to three others, against a matrix of 20 times 1024."""
+    """15 rows of 20 + 1024 elements are sent to three workers, instead of a matrix of 20 × 1024."""
     wide = [*LAYERS[:-1], {"name": "logits", "type": "Dense", "units": 1024}]
     actual = factoring(given({"network": "alpha=1us,beta=1ns", "speed": 1e15}, wide, accumulate=accumulate))
     assert ("logits/kernel" in actual.products) == chosen
@@ -130,9 +130,9 @@ def test_only_named_layers_send_factors() -> None:
     [
         (4096, 4096, 8, "ethernet-10g", 1e11, True),
         (4096, 4096, 8, "ethernet-10g", 1e9, False),  # multiplying takes longer than sending
-        (4096, 4096, 8192, "ethernet-10g", 1e15, False),  # there are more rows than the matrix has
+        (4096, 4096, 8192, "ethernet-10g", 1e15, False),  # the rows have more elements than the matrix
         (4096, 10, 8, "ethernet-10g", 1e11, False),
-        (64, 64, 1, "alpha=1s,beta=1ns", 1e11, True),  # two calls in place of reducing and gathering
+        (64, 64, 1, "alpha=1s,beta=1ns", 1e11, True),  # two calls instead of reduce-scatter and all-gather
     ],
 )
 def test_factors_are_chosen_if_faster(

@@ -1,4 +1,4 @@
-"""Bytes of steps in parts: those of the first worker, who may have fewer sums to tell than the others."""
+"""Bytes of deterministic steps: expected are those of the first worker, which may send fewer sums than others."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_fixed_order_step_predicts_its_bytes(
     compiler = training_compiler(train_spec, "reference", session)
     session.expect(compiler, EpochBatches([(16, 32)], [(16, 32)], 1), range(10))
     sums = [*compiler.names("gradient"), *moving_averages(compiler)]
-    branch = 2 * 8 + sum(compiler.states[name].nbytes for name in sums)  # the loss, and how many samples
+    branch = 2 * 8 + sum(compiler.states[name].nbytes for name in sums)  # loss and number of samples
     head = [[f"{level}/0/{name}", str(compiler.states[name].dtype), list(compiler.states[name].shape)] for name in sums]
     head += [[f"{level}/0/{name}", "float64", []] for name in ("$loss", "$weight")]
-    message = 8 + 8 + len(json.dumps(head)) + branch  # and how much it is, and the head of it
-    expected = round((workers - 1) * (message + 2 * 8 / workers))  # and the wish to stop
+    message = 8 + 8 + len(json.dumps(head)) + branch  # its length, and its header
+    expected = round((workers - 1) * (message + 2 * 8 / workers))  # and the stop vote
     assert session.sent_facts() == {"bytes_per_step": {"expected": expected}}

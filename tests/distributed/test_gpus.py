@@ -1,4 +1,4 @@
-"""Trainings of workers that each have a GPU: machines of the tests' own, whose NCCL is carried by MPI."""
+"""Trainings of workers with a simulated GPU each, whose NCCL messages are sent by MPI."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ APART = ("averages", "center", "parts", "stages", "served", "served late", "serv
 
 
 def test_weights_and_bytes_equal_cpu_workers(jobs: Any, tmp_path: Path) -> None:
-    """Batches of 7: one worker has a sample more. What is sent is counted by plan where a graph is replayed."""
+    """Batches have 7 samples, so one worker has more. A replayed graph counts the bytes of its plan."""
     noise = np.random.default_rng(0)
     images = noise.normal(size=(40, 1, 6, 6)).astype(np.float32)
     np.savez(tmp_path / "images.npz", image=images, label=noise.integers(0, 2, 40).astype(np.int32))
@@ -89,7 +89,7 @@ def test_weights_and_bytes_equal_cpu_workers(jobs: Any, tmp_path: Path) -> None:
         for key, array in actual.items():
             if name in PLAIN:
                 np.testing.assert_array_equal(array, expected[key], err_msg=f"{name}: {key}")
-            else:  # products and sums may be one instruction there
+            else:  # products and sums may be fused into one instruction
                 relative, most = HALF if "precision" in WAYS[name] else (1e-4, 1e-6)
                 np.testing.assert_allclose(array, expected[key], relative, most, err_msg=f"{name}: {key}")
         assert _sent(runs[0]) == _sent(runs[1]), name

@@ -1,4 +1,4 @@
-"""Hogwild: workers that write to the same memory, and what they see of each other."""
+"""Hogwild: workers that write to shared memory without locks."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_workers_write_to_the_same_weights(jobs, spec, tmp_path: Path) -> None:
     assert list(errors) == ["unfit"]
     assert "ScheduleFreeAdamW computes the weights from other states" in errors["unfit"]
 
-    # The updates of all, in whatever order, lead to where one worker comes: 60 of a third of the rate, of which a race
-    # may lose one or two. In the last step of an epoch, which has one sample, two of the workers rest.
+    # All updates together lead to the same weights as one worker, in any order: 60 updates at a third of the rate, of
+    # which a race may lose one or two. In the last step of an epoch, which has one sample, two workers have none.
     single = netspec.train(
         straight(tmp_path, train={**runs["straight"]["train"], "max_steps": 20}), run_dir=tmp_path / "a"
     )
@@ -91,7 +91,7 @@ def test_workers_write_to_the_same_weights(jobs, spec, tmp_path: Path) -> None:
         "hogwild: each of 3 workers updates the weights with 1/3 of the learning rate; "
         "training is not reproducible: each run computes different weights"
     )
-    # Nobody writes while a checkpoint is written and the weights are evaluated: both are of the same weights.
+    # No worker writes during a checkpoint and an evaluation, so both have the same weights.
     best = read_weights(tmp_path / "learns" / "best.h5")
     saved = read_checkpoint(tmp_path / "learns" / "checkpoints" / f"step-{best.meta['step']:08}.h5")
     assert not saved.own
@@ -132,12 +132,12 @@ def test_workers_on_several_hosts_are_reported(spec) -> None:
 
 
 class Two(Communicator):
-    """Worker 0 of two on one host; what they share is kept."""
+    """Worker 0 of two on one host, which keeps the shared memory."""
 
     size = host_size = 2
 
     def share_memory(self, nbytes: int) -> Any:
-        """Plain memory."""
+        """Return memory of this process."""
         self.memory = super().share_memory(nbytes)
         return self.memory
 

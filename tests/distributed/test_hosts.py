@@ -1,4 +1,4 @@
-"""Several hosts: network namespaces of this machine, each with a name and an address of its own, joined by a cable."""
+"""Several hosts, simulated by network namespaces, each with its own name and address, joined by a virtual cable."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_workers_of_two_hosts_agree(jobs, hosts: Hosts) -> None:
     assert job.end() == 0, job.err
     different, received = job.out.split()
     assert int(different) == 2
-    assert int(received) > 4_000_000  # at least one sum came to each host
+    assert int(received) > 4_000_000  # at least one array was sent to each host
 
 
 @pytest.mark.exhaustive
@@ -69,12 +69,12 @@ def test_hierarchical_training_equals_flat_training(
     starts, ends = zip(*(_ends((tmp_path / run / "log.jsonl").read_text()) for run in "01"), strict=True)
     assert [start["by_host"] for start in starts] == [False, True]
     sent = ends[1]["bytes_per_step"]
-    # Beside: the wish to stop, gaps between arrays, parts that are not alike; each less than a line of memory.
+    # Stop votes, gaps between arrays, and uneven parts add less than a cache line each.
     assert sent["expected"] <= sent["measured"] <= sent["expected"] + 2 * 64 * len(flat)
 
 
 def _ends(log: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The first event of a log, and the last."""
+    """Return the first and the last event of a log."""
     lines = log.splitlines()
     return json.loads(lines[0]), json.loads(lines[-1])
 

@@ -1,4 +1,4 @@
-"""A gradient that is not finite on two workers: the worker that is named, its capsule, and the replay of it."""
+"""A gradient that is not finite on two workers: the reported worker, its capsule, and the replay."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.training.test_capsule import BAD_SAMPLE, NET
 
 
 def make_training(folder: Path) -> dict[str, Any]:
-    """Return a training without shuffling; in its third batch, the second half has a gradient that is not finite."""
+    """Return a training without shuffling; the second half of its third batch has a gradient that is not finite."""
     random = np.random.default_rng(0)
     x, y = random.normal(size=(64, 4)).astype(np.float32), random.normal(size=(64, 1)).astype(np.float32)
     x[BAD_SAMPLE] = 0

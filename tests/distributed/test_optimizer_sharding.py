@@ -1,4 +1,4 @@
-"""Pieces of parameters: what each worker has, and that the update of all pieces is the update of the whole."""
+"""Shards of parameters: their bounds, and that the updates of all shards equal the update of the full parameter."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_each_share_of_a_bucket_is_contiguous(shares, undivided) -> None:
         own_counts = np.diff(piece.bounds)
         assert name not in undivided or np.count_nonzero(own_counts) == 1
         counts += own_counts
-    for bucket in buckets:  # where a worker's part ends within a parameter, nobody after it begins in one before
+    for bucket in buckets:  # if a worker's part ends within a parameter, the next worker starts there
         owners = [rank for name in bucket for rank in np.flatnonzero(np.diff(actual[name].bounds))]
         assert owners == sorted(owners)
     assert not counts[np.array(shares) == 0].any()
@@ -88,7 +88,7 @@ def test_each_share_of_a_bucket_is_contiguous(shares, undivided) -> None:
     goals = sum(sizes.values()) * np.array(shares) / sum(shares)
     assert (
         np.abs(counts - goals).max() <= 2 * most + len(sizes) * CUT_ALIGNMENT
-    )  # either end of a part may be off by that
+    )  # both ends of a part may be off by that much
 
 
 @pytest.fixture
@@ -111,14 +111,14 @@ def spec(tmp_path):
 def test_parameters_needed_in_full_are_not_split(spec, type_, fields, divided) -> None:
     built = build(spec, 1, training=True, dtype=DType.FLOAT64)
     training = Training(spec, solver(type_, **fields), DType.FLOAT64)
-    config = ShardingConfig(0, [1.0] * 300, 500, 2000)  # more workers than anything has room for
+    config = ShardingConfig(0, [1.0] * 300, 500, 2000)  # there is too little to split for that many workers
     actual = shard_parameters(config, *hypothetical_update(training, built)).pieces
     several = sorted(name for name, piece in actual.items() if sum(np.diff(piece.bounds) > 0) > 1)
     assert several == divided
 
 
 def updated(result: Any, states: Mapping[str, Any], steps: int) -> Arrays:
-    """The states after so many steps of an update, whose gradients are the states that are there."""
+    """Return the states after `steps` updates; their gradients are states, too."""
     now = dict(states)
     for step in range(steps):
         rates = {name: np.array(0.1) for name in result.graph.inputs()}
@@ -127,7 +127,7 @@ def updated(result: Any, states: Mapping[str, Any], steps: int) -> Arrays:
 
 
 def first(result: Any, label: str, wholes: Mapping[str, Any]) -> Any:
-    """A state's first value: what is known as a whole, what it follows, or its constant."""
+    """Return the initial value of a state: from the full array, from the state that initializes it, or its constant."""
     info = result.states[label]
     full = wholes.get(label if info.initialized_from is None else info.initialized_from)
     if full is None:
@@ -168,6 +168,6 @@ def test_updates_of_all_shards_equal_the_update_of_the_full_state(spec, monkeypa
         wholes_found = (
             [np.concatenate([holder.reshape(-1) for holder in holders]).reshape(array.shape)] if divided else holders
         )
-        for full_state in wholes_found:  # norms of all gradients alone are added up in another order
+        for full_state in wholes_found:  # norms of all gradients are added up in another order
             rtol = 1e-13 if "global_clipnorm" in str(fields) else 0
             np.testing.assert_allclose(full_state, array, rtol=rtol, err_msg=label)

@@ -1,4 +1,4 @@
-"""`strategy: pipeline` on real workers: steps, trainings, what is sent, and what can't be done."""
+"""`strategy: pipeline` on real workers: steps, trainings, bytes, and impossible settings."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_steps_equal_one_accumulating_worker(jobs: Any, workers: int) -> None:
     assert job.end() == 0, job.err
     distances = json.loads(job.out)
     assert len(distances) == 5
-    assert max(distances) < 1e-14  # sums of numbers near 1, in float64
+    assert max(distances) < 1e-14  # sums of values near 1, in float64
 
 
 @pytest.mark.exhaustive
 def test_training_resumes_with_any_number_of_workers(jobs: Any, spec: Make, tmp_path: Path) -> None:
-    """On as many as before to the same bits, else within rounding; with averages and clipping by a norm over all."""
+    """Bit-identical on the same number of workers, else equal up to rounding; with averages and global clipping."""
     train_spec = spec(precision="float64", loss_scale="dynamic", keep_checkpoints=9)
     train_spec["solver"] = {"type": "Adam", "learning_rate": 0.01, "global_clipnorm": 0.5, "ema": {"decay": 0.9},
                        "beta_1": {"type": "OneCycle", "initial": 0.95, "peak": 0.8, "end": 0.9}}  # fmt: skip
@@ -56,7 +56,7 @@ def test_training_resumes_with_any_number_of_workers(jobs: Any, spec: Make, tmp_
         assert line["whole"]["losses"] == pytest.approx(actual[1]["whole"]["losses"], abs=1e-12)
         assert line["whole"]["test"] == pytest.approx(actual[1]["whole"]["test"], abs=1e-12)
     done, start = (actual[3]["whole"][name] for name in ("done", "start"))
-    # Of the 8 batches of an epoch the last has 6 samples instead of 32: of values and losses it sends less.
+    # The last of the 8 batches of an epoch has 6 samples instead of 32, so it sends fewer bytes.
     assert done["measured"] == start["expected"]
     for workers in (2, 1):
         job = jobs.train(
@@ -76,8 +76,8 @@ def test_stages_are_planned(spec: Make, tmp_path: Path, capfd: pytest.CaptureFix
     data = json.loads(capfd.readouterr().out)
     assert [stage["layers"] for stage in data["stages"]] == [["fc1", "norm"], ["drop", "logits"]]
     assert [stage["parameters"] for stage in data["stages"]] == [6 * 16 + 16 + 32, 16 * 3 + 3]
-    # 8 samples of 16 numbers go there, and their gradients come back, 4 times; two parts of the loss, one at an aligned
-    # place behind the other, the squares of the gradients and the wishes to stop are summed up.
+    # 8 samples of 16 elements are sent, and their gradients returned, 4 times; two parts of the loss (the second
+    # aligned), the squared norm of the gradients and the stop votes are reduced.
     each = 4 * 8 * 16 * 4 + 64 + 4 + 4 + 8
     assert data["sent"]["sent_bytes"] == {"stage 0": each, "stage 1": each}
     assert main(["plan", str(path), "--workers", "2"]) == 0

@@ -1,4 +1,4 @@
-"""Nets that are cut into stages: where, what goes between them, and how much memory the orders of turns need."""
+"""Nets that are split into stages: the cuts, the values sent between stages, and the memory of schedules."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_cut_after_a_pooling_is_preferred_if_it_sends_less() -> None:
 
 
 def test_values_between_stages() -> None:
-    """Values go straight to whoever reads them; gradients return where something is trained before."""
+    """Values are sent directly to the stages that read them; gradients are returned if an earlier layer is trained."""
     cut = stages_of(SKIPS, PipelineConfig(3, 0, 2, True, ("both", "tied")))
     assert cut.layers == [["one", "two"], ["both", "three", "sum"], ["tied", "all", "end"]]
     actual = sorted(
@@ -96,7 +96,7 @@ def test_a_moving_average_has_one_stage() -> None:
 
 
 def test_one_forward_one_backward_needs_less_memory() -> None:
-    """About as much as the micro-batches that are kept: of 12 all, or 3, as there are stages."""
+    """Memory is about proportional to the micro-batches that are kept: all 12, or 3, as many as stages."""
     layers = "".join(f"  - {{name: c{n}, type: Conv2D, filters: 8, kernel_size: 3, padding: same}}\n" for n in range(4))
     text = IMAGES.replace("  - {name: conv1, type: Conv2D, filters: 4, kernel_size: 3, padding: same}\n", layers)
     peaks = {
@@ -104,4 +104,4 @@ def test_one_forward_one_backward_needs_less_memory() -> None:
         .plan(ProgramKind.TRAIN, 96).memory.arena_bytes
         for interleaved in (False, True)
     }  # fmt: skip
-    assert peaks[True] < 0.6 * peaks[False]  # the inputs of the whole batch are in both
+    assert peaks[True] < 0.6 * peaks[False]  # both keep the inputs of the full batch

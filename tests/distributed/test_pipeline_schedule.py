@@ -1,4 +1,4 @@
-"""Pipeline schedules: each micro-batch passes once each way, few are kept, and stages do not deadlock."""
+"""Pipeline schedules: each micro-batch has one forward and one backward, few are kept, and stages do not deadlock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_each_micro_batch_has_one_forward_and_one_backward(kind: str, stages: in
             if turn.forward:
                 in_flight.add(turn.part)
             else:
-                in_flight.remove(turn.part)  # it was there
+                in_flight.remove(turn.part)  # raises if its forward has not run
             most = max(most, len(in_flight))
         assert most == (parts if kind == "gpipe" else min(parts, stages - stage))
 
@@ -54,7 +54,7 @@ def calls(turns: Sequence[Task], stage: int, stages: int) -> Iterator[tuple[str,
 @pytest.mark.parametrize(("stages", "parts"), SIZES)
 @pytest.mark.parametrize("kind", ["gpipe", "1f1b"])
 def test_workers_do_not_deadlock(kind: str, stages: int, parts: int) -> None:
-    """Even where a message is on its way until it is waited for, and is sent only when the one before has arrived."""
+    """No deadlock even if each message is only sent after the previous one has arrived, and arrives when waited for."""
     todo = [list(calls(turns, stage, stages)) for stage, turns in enumerate(turns_of(kind, parts, stages))]
     done, sent, posted, joined = [0] * stages, dict[object, int](), dict[object, int](), dict[object, int]()
     moved = True
@@ -65,7 +65,7 @@ def test_workers_do_not_deadlock(kind: str, stages: int, parts: int) -> None:
                 kind, other, direction = operations[done[stage]]
                 channel = (other, stage, direction) if kind != "send" else (stage, other, direction)
                 if kind == "send" and sent.get(channel, 0) > posted.get(channel, 0):
-                    break  # the one before has not arrived
+                    break  # the previous message has not arrived
                 if kind == "join" and joined.get(channel, 0) >= sent.get(channel, 0):
                     break
                 counts = {"send": sent, "post": posted, "join": joined}[kind]

@@ -1,4 +1,4 @@
-"""Trainings whose parameters are on servers: what they reach, and how they go on."""
+"""Trainings with parameter servers: their results, and resuming."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def served(**fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def trained(folder: Path, jobs: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All trainings on four ranks, once; where they are."""
+    """Run all trainings on four ranks, once; return their folder."""
     return once(tmp_path_factory, "served", lambda runs: train_all(folder, jobs, runs))[0]
 
 
@@ -60,7 +60,8 @@ def train_all(folder: Path, jobs: Any, runs: Path) -> None:
 def test_two_servers_and_two_workers_reach_the_result_of_one(trained: Path, folder: Path, tmp_path: Path) -> None:
     netspec.train(training(folder, solver=SOLVER, train=LOOP), run_dir=tmp_path / "alone")
     expected = weights(tmp_path / "alone")
-    for name in ("two", "halves", "reduced", "served"):  # at once, resumed, by another strategy, and by this one again
+    # In one run; resumed; resumed by another strategy; and from that, by servers again.
+    for name in ("two", "halves", "reduced", "served"):
         assert_close(weights(trained / name), expected, 1e-11)
     losses, expected_last = (
         [line["loss"] for line in log(folder, "log")] for folder in (trained / "two", tmp_path / "alone")
@@ -107,7 +108,7 @@ def test_every_mode_learns(name: str, trained: Path) -> None:
 
 def test_bytes_match_the_expectation(trained: Path) -> None:
     for name, scheduled, push, fetch in (("two", 2, 1, 1), ("downpour", 1, 2, 3)):
-        message = request_record(scheduled).nbytes  # with each push, and with each fetch
+        message = request_record(scheduled).nbytes  # with each push and each fetch
         (last_event,) = log(trained / name, "done")
         count = sum(array.size for array in weights(trained / name).values())
         sent = 40 // push * (8 * count + message) + 40 // fetch * message

@@ -1,4 +1,4 @@
-"""Rules of parameter servers."""
+"""Update rules of parameter servers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def push(worker: int, step: int, weight: float = 0.25) -> Push:
     return Push(worker, step, weight, 1.0 + worker, (0.1 * (step + 1),))
 
 
-def told(rule: Rule, worker: int, step: int, weight: float = 0.25) -> list[tuple[str, list[int]]]:
+def decisions(rule: Rule, worker: int, step: int, weight: float = 0.25) -> list[tuple[str, list[int]]]:
     """Return the updates and drops that follow a gradient, with the workers whose gradients they contain."""
     return [
         ("update", [of.worker for of in command.pushes])
@@ -51,26 +51,26 @@ def told(rule: Rule, worker: int, step: int, weight: float = 0.25) -> list[tuple
 
 def test_a_synchronous_step_is_the_mean_of_the_first_gradients() -> None:
     rule = Synchronous(4, 1, 7)
-    assert told(rule, 3, 7) == told(rule, 0, 7) == []
+    assert decisions(rule, 3, 7) == decisions(rule, 0, 7) == []
     assert rule.next_step(8) is None
     (update,) = rule.decide(push(1, 7, 0.5))
     assert isinstance(update, Update)
     assert [push.worker for push in update.pushes] == [0, 1, 3]  # added up in the order of ranks
     assert (update.share, update.count, update.rates) == (1.0, 8, (0.8,))
     assert rule.next_step(8) == 8
-    assert told(rule, 0, 8) == []
-    assert told(rule, 2, 7) == [("drop", [2])]  # it is late
+    assert decisions(rule, 0, 8) == []
+    assert decisions(rule, 2, 7) == [("drop", [2])]  # the step is over
     assert (rule.late, rule.next_step(8)) == (1, 8)
-    assert told(rule, 2, 8) == []
-    assert told(rule, 3, 8) == [("update", [0, 2, 3])]
+    assert decisions(rule, 2, 8) == []
+    assert decisions(rule, 3, 8) == [("update", [0, 2, 3])]
 
 
 def test_gradients_without_samples_make_no_step() -> None:
     rule = Synchronous(3, 1, 0)
-    assert told(rule, 0, 0, 0.0) == told(rule, 2, 0, 0.0) == []
-    assert told(rule, 1, 0, 0.1) == [("update", [0, 1, 2])]
-    assert told(rule, 0, 1, 0.0) == told(rule, 1, 1, 0.0) == []
-    assert told(rule, 2, 1, 0.0) == [("drop", [0]), ("drop", [1]), ("drop", [2])]
+    assert decisions(rule, 0, 0, 0.0) == decisions(rule, 2, 0, 0.0) == []
+    assert decisions(rule, 1, 0, 0.1) == [("update", [0, 1, 2])]
+    assert decisions(rule, 0, 1, 0.0) == decisions(rule, 1, 1, 0.0) == []
+    assert decisions(rule, 2, 1, 0.0) == [("drop", [0]), ("drop", [1]), ("drop", [2])]
     assert (rule.next_step(2), rule.late) == (2, 0)
     assert list(map(type, Asynchronous(0, 1).decide(push(0, 0, 0.0)))) == [Drop]
 
@@ -92,13 +92,13 @@ def test_asynchronous_gradients_use_the_full_momentum() -> None:
 def test_no_worker_is_ahead_by_more_than_the_staleness() -> None:
     rule = BoundedStaleness(3, 2, 10, 0, 1)
     for step in (10, 11):
-        assert told(rule, 0, step) == [("update", [0])]
+        assert decisions(rule, 0, step) == [("update", [0])]
         assert rule.next_step(step + 1) == step + 1
-    told(rule, 0, 12)
-    assert rule.next_step(13) is None  # the others have done 10
-    told(rule, 1, 10)
+    decisions(rule, 0, 12)
+    assert rule.next_step(13) is None  # the others have not finished step 10
+    decisions(rule, 1, 10)
     assert rule.next_step(13) is None
-    told(rule, 2, 10)
+    decisions(rule, 2, 10)
     assert rule.next_step(13) == 13
 
 
@@ -132,7 +132,7 @@ def test_server_training_has_a_dry_run(tmp_path: Path, spec) -> None:
     sent = worker_traffic(load_train(train_spec), 6, 3, report.batch_size)
     sent = replace(
         sent, messages=[message for message in sent.messages if message.contents]
-    )  # beside them there are small letters
+    )  # the others are a few bytes each
     nbytes = sent.messages[0].nbytes
     assert sent.sent_bytes() == {"worker": nbytes, "server": 4 * nbytes / 2}
     network = NETWORKS["ib-hdr"]

@@ -1,4 +1,4 @@
-"""`sharded_optimizer` on real workers: what one worker finds, with the solver's states in pieces; resumed anywhere."""
+"""`sharded_optimizer` on real workers gives the results of one worker; runs resume on any number of workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import netspec
-import netspec.training.run  # it registers what specs name
+import netspec.training.run  # registers the strategies that specs name
 from netspec.compile import Compiler, ProgramKind
 from netspec.distributed.partitioning.bucketing import BucketGradients
 from netspec.distributed.partitioning.optimizer_sharding import ShardingConfig
@@ -86,9 +86,9 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(folder: Path, alone: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Runs all trainings of so many workers in one job, once, those last that go on: where.
+    """Return a function that runs all trainings on N workers in one job, once, and returns their folder.
 
-    They go on from what two workers left; there also by another strategy, and from what one worker left.
+    Some are resumed from runs of two workers; on two workers, also by another strategy, and from a run of one worker.
     """
     specs = cases(folder)
 
@@ -118,7 +118,8 @@ def trained(folder: Path, alone: Path, tmp_path_factory: pytest.TempPathFactory)
 @pytest.mark.parametrize("name", NAMES)
 def test_workers_reach_the_result_of_one(name: str, workers: int, trained, alone, jobs) -> None:
     runs, exact = trained(workers, jobs), name != "several"
-    tolerance = 1e-10 if exact else 1e-3  # 40 steps of float64, and of float32: rounding grows by a few times an epoch
+    # 40 steps in float64 or float32; rounding errors grow by a small factor per epoch.
+    tolerance = 1e-10 if exact else 1e-3
     assert_close(weights(runs / name), weights(alone / name), tolerance)
     (last,), (expected_last,) = log(runs / name, "done"), log(alone / name, "done")
     assert last["test"]["metrics"] == expected_last["test"]["metrics"]
@@ -153,7 +154,7 @@ def test_other_strategies_resume_its_checkpoints_and_vice_versa(name: str, train
 
 
 def test_all_workers_send_in_one_order_whatever_pieces_they_have() -> None:
-    """On three workers LeNet's second bucket has parameters of which some have nothing."""
+    """On three workers, LeNet's second bucket has parameters of which some workers have no elements."""
     spec = load_train(ROOT / "model_zoo" / "lenet_mnist" / "train.yaml")
     assert isinstance(spec.solver, SolverSpec)
     sent = set()

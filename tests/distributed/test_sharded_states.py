@@ -1,4 +1,4 @@
-"""States of which each worker has a piece: how they begin, how they are put together and handed out."""
+"""States of which each worker has a shard: initial values, gathering and scattering."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOLDERS = {"solver/$group-1/count": (1, 2), "norm/moving_mean": (2,)}
 
 
 class Parts:
-    """A worker's part of these states, as a compiler has it."""
+    """The states and shards of a worker, with the interface of a compiler."""
 
     def __init__(self, rank: int) -> None:
         self.info: dict[str, StateInfo] = {}

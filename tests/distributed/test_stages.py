@@ -1,4 +1,4 @@
-"""Trainings with stages on several workers: the stages of one worker; killed, stopped and resumed in any of them."""
+"""Trainings with stages on several workers: same results as one worker; killed, stopped and resumed in any stage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.distributed.test_training_jobs import PLAIN, spec, until, weights, wo
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["spec"]  # the fixture
+__all__ = ["spec"]  # re-exports the fixture
 
 STAGES = """\
 stages:
@@ -94,7 +94,7 @@ def test_runs_killed_in_a_later_stage_resume_to_the_same_weights(jobs, staged: d
     for name in staged:
         assert weights(tmp_path / name / "killed") == weights(tmp_path / name / "whole"), name
         starts = [event["stage"] for event in events(tmp_path / name / "killed", "start")]
-        assert starts == [1, 2, 2]  # the stage that has ended is not repeated
+        assert starts == [1, 2, 2]  # a finished stage is not repeated
 
 
 def test_a_stop_in_the_last_step_of_a_stage_reaches_all_workers(jobs, staged: dict[str, Path], tmp_path: Path) -> None:

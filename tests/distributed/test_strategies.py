@@ -1,4 +1,4 @@
-"""Strategies: what each sends is summed up right, loses nothing, trains, and goes on exactly."""
+"""Strategies: sums of compressed gradients are right, nothing is lost, nets learn, and resuming is exact."""
 
 from __future__ import annotations
 
@@ -97,8 +97,11 @@ def test_nothing_is_lost(split: OneBitQuantize | TopKSparsify) -> None:
         q, residual = split.forward(np, gradient + residual)
         sent, full = sent + q, full + gradient
     np.testing.assert_allclose(
-        sent + residual, full, atol=50 * 100 * 2.0**-53
-    )  # an addition a step, of numbers below 100
+        sent + residual,
+        full,
+        atol=50 * 100 * 2.0**-53,
+        # One addition per step, of values below 100.
+    )
 
 
 @pytest.mark.parametrize(("name", "epsilon", "special"), [("bfloat16", 2.0**-8, 3e38), ("float16", 2.0**-11, 60000.0)])
@@ -137,11 +140,11 @@ def test_a_density_is_a_share() -> None:
     [
         ([1, 1, 1], False, False),
         ([6], False, False),
-        ([2, 2], False, True),  # a power of two
+        ([2, 2], False, True),  # the number of workers is a power of two
         ([3, 3], True, True),
         ([2, 2, 2], True, True),
         ([3, 2], False, True),
-        ([3, 1], False, False),  # one worker of a host has nobody to add to
+        ([3, 1], False, False),  # a host with one worker has nothing to reduce
     ],
 )
 def test_sums_are_hierarchical_if_hosts_have_several_workers(hosts: list[int], auto: bool, forced: bool) -> None:
@@ -200,7 +203,7 @@ def test_all_strategies_train_and_resume_exactly(
         assert uninterrupted["test"] < uninterrupted["losses"][0], parallel
         assert resumed["states"] == uninterrupted["states"], parallel
         assert resumed["own"] == uninterrupted["own"], parallel
-        expected = uninterrupted["start"]["expected"]  # to the byte, wishes to stop and gaps between arrays too
+        expected = uninterrupted["start"]["expected"]  # exact, including stop votes and gaps between arrays
         assert uninterrupted["done"] == {"expected": expected, "measured": expected}, parallel
         residuals = [name for name in uninterrupted["names"] if name.startswith("residual/")]
         assert residuals == (["residual/fc1/kernel", "residual/logits/kernel"] if "smallest" in parallel else []), (
@@ -214,7 +217,8 @@ def test_all_strategies_train_and_resume_exactly(
         assert centers == ([f"center/{name}" for name in moving.split()] if elastic else []), parallel
         assert len(set(uninterrupted["own"])) == (workers - 1 if residuals or elastic else 0), (
             parallel
-        )  # others on each worker
+            # Each worker has different states.
+        )
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
@@ -230,8 +234,12 @@ def test_worker_without_samples_idles_in_local_training(spec: Callable[..., dict
     with open_training_loader(train_spec, compiler, session) as loader:
         part = PartialStep()
         actual = Stepper(train_spec, compiler, loader).run(
-            nothing, 0, {LEARNING_RATE: 1.0}, part
-        )  # an epoch's last batch
+            nothing,
+            0,
+            {LEARNING_RATE: 1.0},
+            part,
+            # the last batch of an epoch may give a worker no samples
+        )
     assert actual is not None
     assert (actual[0](), actual[1], part) == (0.0, 0, PartialStep())
     for name, array in before.items():
@@ -239,7 +247,7 @@ def test_worker_without_samples_idles_in_local_training(spec: Callable[..., dict
 
 
 class Two(Communicator):
-    """Worker 0 of two, of whom the other one says nothing."""
+    """Worker 0 of two simulated workers."""
 
     size = 2
 

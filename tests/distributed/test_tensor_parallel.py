@@ -1,4 +1,4 @@
-"""`model`: what is divided and what can't be, and that a plan says what theory says."""
+"""`model`: which layers are split, which can't be, and that a plan agrees with theory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products that are cut among workers: each has its piece of the gradient of one worker, and asks for nothing else."""
+"""Matrix products that are split among workers: each gets its part of the gradient of one worker."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def built(samples: int) -> NetGraph:
 
 def fed(states: Mapping[str, Any], start: int, stop: int, size: int) -> dict[str, Any]:
     x, label = BATCH
-    rows = slice(start, max(stop, start + 1))  # a spare sample where there is none
+    rows = slice(start, max(stop, start + 1))  # a worker without samples computes one with weight 0
     weight = np.array((stop - start) / size)
     return {**states, "x": x[rows], "label": label[rows], RNG_INPUT: np.array([3, 5, start]), WEIGHT: weight}
 
@@ -121,7 +121,7 @@ def fed(states: Mapping[str, Any], start: int, stop: int, size: int) -> dict[str
 )
 @pytest.mark.parametrize("workers", [2, 4])
 def test_pieces_of_gradients_equal_one_worker(size: int, axes: dict[str, int], workers: int) -> None:
-    """Through dropout and noise, penalties of parts and of the whole, parameters that columns are cut from."""
+    """With dropout and noise, penalties of parts and of full parameters, and parameters that are sliced by columns."""
     single = built(size)
     states = {
         name: info.initial.sample(1, name, info.value.type.shape, "float64")
@@ -142,12 +142,12 @@ def test_pieces_of_gradients_equal_one_worker(size: int, axes: dict[str, int], w
     for name, gradient in expected.items():
         parts = [pieces[name] for pieces in actual]
         full = np.concatenate(parts, axis=split_axes[name]) if name in split_axes else sum(parts)
-        # Sums of some dozen products of numbers up to 1, in another order.
+        # sums of some dozen products of values up to 1, in another order
         np.testing.assert_allclose(full, gradient, rtol=0, atol=1e-14 * max(1, np.abs(gradient).max()), err_msg=name)
 
 
 def exchanges(axes: dict[str, int]) -> list[type]:
-    """Return the exchanges of the forward half, on two workers."""
+    """Return the collectives of the forward pass on two workers."""
     expected = {f"{name}/kernel": axis for name, axis in axes.items()}
     part = built(4)
     result = split_net(part, split_parameters(SPEC, part, lambda _: expected, 2, 0), 2, 0, 4, 8)
@@ -156,7 +156,8 @@ def exchanges(axes: dict[str, int]) -> list[type]:
 
 def test_elementwise_ops_keep_columns() -> None:
     """The orthogonal penalty reads the whole kernel on each worker; the normalization reads samples."""
-    assert exchanges({"fc1": 1, "fc2": 0}) == [AllGather, AllGather, ReduceScatter]  # of x, of the kernel
+    # The first AllGather is of x, the second of the kernel.
+    assert exchanges({"fc1": 1, "fc2": 0}) == [AllGather, AllGather, ReduceScatter]
     assert exchanges({"fc1": 1}) == [AllGather, AllToAll]
     assert exchanges({"logits": 0}) == [AllToAll, ReduceScatter]
     follows = {
@@ -167,7 +168,7 @@ def test_elementwise_ops_keep_columns() -> None:
 
 
 def test_matrix_read_by_its_own_layer_is_not_split() -> None:
-    """A frozen kernel has no gradient to be spared."""
+    """Without gradients, splitting saves no messages."""
     net = {**NET, "layers": [{**layer, "trainable": layer["name"] != "fc2"} for layer in NET["layers"]]}
     spec = load_net(net)
     actual = splittable_layers(spec, build(spec, 2, training=True))

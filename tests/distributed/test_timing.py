@@ -1,4 +1,4 @@
-"""`netspec time --workers`: what each message costs a step, and how much of all of them is hidden."""
+"""`netspec time --workers`: the cost of each message in a step, and how much communication is hidden."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_messages_equal_the_plan(jobs, spec: Path, capfd) -> None:
     timing = full["communication"]
     assert main(["plan", str(spec), BUCKETS, "--workers", "2", "--json"]) == 0
     planned = json.loads(capfd.readouterr().out)["sent"]["messages"]
-    assert planned.pop()["name"] == "stop vote"  # which no program sends
+    assert planned.pop()["name"] == "stop vote"  # the vote is not part of a program
     assert len(planned) > 3
     for key in ("name", "holds", "bytes"):
         assert [message[key] for message in timing["messages"]] == [message[key] for message in planned]
@@ -110,7 +110,7 @@ def test_the_profile_of_workers_is_one_trace_with_aligned_clocks(jobs: Any, spec
     assert messages[0] == messages[1] != []
     for first, second in zip(*steps.values(), strict=True):
         assert first["name"] == second["name"]
-        # Every worker waits in a step for what the other one sends in the same step. Clocks are aligned by messages,
-        # of which one may wait for a processor.
+        # In each step, every worker waits for a message that the other sends in the same step. Clocks are aligned by
+        # messages, which may be delayed if a worker waits for a core.
         assert first["ts"] < second["ts"] + second["dur"] + LATE_MESSAGE
         assert second["ts"] < first["ts"] + first["dur"] + LATE_MESSAGE

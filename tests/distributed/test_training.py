@@ -1,4 +1,4 @@
-"""Trainings on several real workers: what one worker finds, resumed runs, uneven batches, what goes wrong."""
+"""Trainings on several real workers: same results as one worker, resumed runs, uneven batches, errors."""
 
 from __future__ import annotations
 
@@ -145,9 +145,9 @@ def device_of(name: str, workers: int = 1) -> str:
 
 
 def meetings(folder: Path) -> dict[str, dict[str, Any]]:
-    """Trainings whose workers add up gradients and whose workers average after every step.
+    """Return trainings whose workers reduce gradients, or average weights after every step.
 
-    Without the last batch of an epoch, and with shares of one size.
+    Both leave out incomplete batches, and all workers have equal shares.
     """
     spec = training(folder, solver={"type": "SGD", "learning_rate": 0.1}, train={"max_steps": 20})
     spec["data"]["train"] |= {"limit": 180, "batch_size": 30}
@@ -155,7 +155,7 @@ def meetings(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def rank_problems(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the problems of a training on two workers."""
+    """Return trainings that fail on two workers because of their specs."""
     small = training(folder)
     small["data"]["train"]["batch_size"] = 1
     apart = training(folder, TOGETHER, parallel={"strategy": "local_sgd"})
@@ -171,7 +171,10 @@ def diverging(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, dict[str, str]]]:
-    """Runs all trainings of so many workers in one job, once: where, and the errors of those that failed."""
+    """Return a function that runs all trainings on N workers in one job, once.
+
+    It returns their folder, and the errors of those that failed.
+    """
     base_specs = cases(folder)
 
     def run(workers: int, jobs: Any) -> tuple[Path, dict[str, str]]:
@@ -190,7 +193,7 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
                 of, resumed = run(2, jobs)[0], RESUMED_BY_OTHERS
             case _:
                 specs = {name: base_specs[name] for name in BITS}
-        if workers == 2:  # the first one: what it leaves under way is nothing to the others
+        if workers == 2:  # runs first: messages that it leaves unfinished must not disturb the others
             specs = {"huge": diverging(folder), **specs}
         listed: list[dict[str, Any]] = [
             {"spec": spec, "run_dir": str(runs / name), "device": device_of(name, workers)}
@@ -221,7 +224,7 @@ def log(run: Path, event: str) -> list[dict[str, Any]]:
 
 
 def assert_close(actual: dict[str, Any], expected: dict[str, Any], relative: float) -> None:
-    """Errors are those of sums in another order: measured against the largest number of each array."""
+    """Compare with a tolerance relative to the largest element of each array, since sums are in another order."""
     for name, array in expected.items():
         np.testing.assert_allclose(actual[name], array, rtol=0, atol=relative * np.abs(array).max(), err_msg=name)
 
@@ -249,7 +252,7 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 def test_several_workers_reach_the_result_of_one(name: str, workers: int, trained, alone, jobs) -> None:
     runs, errors = trained(workers, jobs)
     assert name not in errors
-    # 40 steps of float64 (ε 1e-16) and of float32 (6e-8) whose errors grow by a few times each epoch
+    # 40 steps in float64 (ε 1e-16) or float32 (6e-8); errors grow by a small factor per epoch
     assert_close(weights(runs / name), weights(alone(name)), 1e-4 if name == "scaled" else 1e-11)
     (last,), (expected_last,) = log(runs / name, "done"), log(alone(name), "done")
     assert last["test"]["samples"] == expected_last["test"]["samples"] == 57

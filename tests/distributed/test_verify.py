@@ -1,4 +1,4 @@
-"""`netspec verify-parallel`: it finds the same bits where there are, and tells where they differ."""
+"""`netspec verify-parallel` finds bit-identical states, and reports those that differ."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.distributed.test_training import folder, training
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["folder"]  # the fixture
+__all__ = ["folder"]  # re-exports the fixture
 
 needs_mpi = pytest.mark.skipif(
     find_spec("mpi4py") is None or find_mpiexec() is None, reason="mpi4py or an mpiexec is not installed"

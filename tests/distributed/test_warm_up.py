@@ -1,4 +1,4 @@
-"""Strategies that send more in their first steps, and velocities that workers add up by themselves."""
+"""Strategies that send more in their first steps, and velocities that each worker accumulates by itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EPOCH = EpochBatches([(ROWS, 2 * ROWS)], [(ROWS, 2 * ROWS)], 1)
 
 
 class Two(Communicator):
-    """Worker 0 of two."""
+    """Worker 0 of two simulated workers."""
 
     size = 2
 
@@ -67,7 +67,7 @@ def test_expected_bytes_are_the_mean_over_stages() -> None:
         return actual
 
     plain, full = expected(range(10)), expected(range(10), warm_up_steps=10)
-    # A matrix of float64, behind others at a line of memory, or a bit a number and two numbers a column.
+    # A float64 matrix, aligned to a cache line, instead of a bit per element and two values per column.
     assert 0 <= full - plain - (24 * 8 - (3 + 4 * 8)) < 2 * 64
     assert expected(range(10), warm_up_steps=4) == round(0.4 * full + 0.6 * plain)
     assert expected(range(2, 4), warm_up_steps=4) == full
@@ -76,7 +76,7 @@ def test_expected_bytes_are_the_mean_over_stages() -> None:
 
 
 def test_velocities_of_the_workers_equal_deep_gradient_compression() -> None:
-    """Lin et al. 2018, algorithm 4, in NumPy beside."""
+    """Compares with Lin et al. 2018, algorithm 4, in NumPy."""
     spec = load_train(training(strategy="top_k", density=0.25, smallest=1, momentum=0.9))
     assert isinstance(spec.parallel, Strategy)
     compiler = training_compiler(spec, "reference", WorkerSession(Two(), spec.parallel))
@@ -101,7 +101,8 @@ def test_velocities_of_the_workers_equal_deep_gradient_compression() -> None:
             np.testing.assert_allclose(compiler.states[name], array, rtol=1e-12)
             np.testing.assert_allclose(compiler.states[f"residual/{name}/velocity"], velocity[name], atol=1e-14)
     np.testing.assert_allclose(compiler.states["residual/fc/kernel"], residual["fc/kernel"], atol=1e-14)
-    assert (abs(residual["fc/kernel"]) > 1e-6).sum() == 18  # what was sent, in float32, leaves a rounding
+    # The residual of elements that were sent is the rounding to float32.
+    assert (abs(residual["fc/kernel"]) > 1e-6).sum() == 18
 
 
 def test_momentum_in_solver_and_workers_is_rejected() -> None:

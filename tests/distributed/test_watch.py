@@ -1,4 +1,4 @@
-"""The watchdog: whose failure it has this worker hear of."""
+"""The watchdog: which failures of other workers it reports to this worker."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ class Example:
 
     @property
     def id(self) -> str:
-        """For the names of tests."""
+        """The location of the example, as a test id."""
         line = self.page.read_text(encoding="utf-8").partition(self.text)[0].count("\n") + 1
         return f"{self.page.relative_to(ROOT)}:{line}"
 
     @property
     def complete(self) -> bool:
-        """Whether it is a whole file, rather than a part of one."""
+        """Whether the example is a complete file."""
         return "netspec" in self.tree
 
     @property
@@ -47,24 +47,24 @@ class Example:
 
 
 def blocks(page: Path, language: str) -> Iterator[str]:
-    """The fenced blocks of a page in one language; one without a language has ""."""
+    """Yield the fenced blocks of a page in one language; "" for blocks without a language."""
     for block in _BLOCK.finditer(page.read_text(encoding="utf-8")):
         if block["language"] == language:
             yield block["body"]
 
 
 def here_documents(page: Path) -> dict[str, str]:
-    """The files that a page's shell commands write with `cat > NAME <<'END'`."""
+    """Return the files that a page's shell commands write with `cat > NAME <<'END'`."""
     return dict(_HERE_DOCUMENT.findall(page.read_text(encoding="utf-8")))
 
 
 def examples(page: Path) -> list[Example]:
-    """The YAML on a page."""
+    """Return the YAML examples of a page."""
     return [Example(page, text, parse_yaml(text, page.name)) for text in blocks(page, "yaml")]
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The commands on a page as words, without `netspec`; `$ ` before one is left out."""
+    """Return the netspec commands on a page as words, without `$ ` and `netspec`."""
     indented = re.findall(r"^    (netspec .*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     lines = [line for block in blocks(page, "") for line in block.splitlines()] + indented
     lines_of_words = [

@@ -1,4 +1,4 @@
-"""Runs the commands of a page of the guide in their order, as a reader who pastes them."""
+"""Run the commands of a page of the guide in order, as a reader would paste them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Command:
 
     @property
     def certain(self) -> list[str]:
-        """The parts of output lines that depend on nothing but the page: not on the data, which is a slice here."""
+        """The parts of output lines that do not depend on the data, which is reduced in tests."""
         return [
             line.partition("; data read")[0].rstrip(")") for line in self.shown.splitlines() if line.startswith("OK: ")
         ]

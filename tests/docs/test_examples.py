@@ -1,4 +1,4 @@
-"""Whatever the documentation shows works as it is shown."""
+"""All examples in the documentation work as shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def by_page(item: Any) -> str:
 
 
 def write_files(page: Path, folder: Path) -> None:
-    """The whole files that a page shows."""
+    """Write the complete files that a page shows."""
     for example in examples(page):
         if example.complete:
             file = folder / example.file
@@ -56,7 +56,7 @@ def test_every_complete_file_is_valid(example: Example, tmp_path: Path):
 
 @pytest.mark.parametrize("example", PARTS, ids=lambda example: example.id)
 def test_every_part_is_right_in_lenets_training(example: Example, tmp_path: Path):
-    """A part takes the place of the same keys in the zoo's training file."""
+    """Replaces the same keys in the zoo's training file."""
     assert set(example.tree) <= TRAIN_KEYS
     zoo = zoo_root() / "lenet_mnist"
     lines = ["netspec: 1", f"net: {zoo / 'net.yaml'}"]
@@ -107,7 +107,8 @@ def test_every_override_fits_the_file_that_it_is_shown_with(
     for name in files:
         path = model_path(name)
         file = f"{path}/train.yaml" if Path(path).is_dir() else path
-        other = file.startswith("runs/") or file in initialized  # written by commands: it has all fields of a training
+        # A command has written the file, so it has all fields of a training.
+        other = file.startswith("runs/") or file in initialized
         assert other or Path(file).is_file() or not overrides, f"{file} is not shown on the page"
         if overrides:
             check_overrides(Path("my_net/train.yaml" if other else file).resolve(), tuple(overrides))
@@ -142,7 +143,7 @@ def test_the_drawing_in_the_readme_shows_the_real_output(
 
 
 def arrays(folder: Path) -> None:
-    """20 images in each of two files, as the page has them written."""
+    """Write 20 images to each of two files, with the arrays that the page describes."""
     random = np.random.default_rng(0)
     for name in ("train.npz", "test.npz"):
         images = random.integers(0, 256, (20, 28, 28)).astype(np.uint8)
@@ -150,18 +151,18 @@ def arrays(folder: Path) -> None:
 
 
 def write_here_documents(page: str, folder: Path) -> None:
-    """The files that the commands on a page of the guide write."""
+    """Write the files that the commands on a page of the guide write."""
     for name, text in here_documents(ROOT / "docs" / "guide" / page).items():
         (folder / name).write_text(text, encoding="utf-8")
 
 
 def table(folder: Path) -> None:
-    """The rows on the page."""
+    """Write the rows on the page."""
     write_here_documents("tables.md", folder)
 
 
 def series(folder: Path) -> None:
-    """The table that the commands on the page write."""
+    """Write the table that the commands on the page write."""
     write_here_documents("time_series.md", folder)
     lines = (folder / "passengers.txt").read_text().splitlines()
     rows = [
@@ -184,18 +185,18 @@ def images(folder: Path) -> None:
 
 
 def language(folder: Path) -> None:
-    """A text of 65 characters, every one in its first nine tenths, whose windows are those of three batches."""
+    """Write a text of 65 characters, all of which occur in the training part, with windows for three batches."""
     alphabet = "".join(map(chr, range(33, 97))) + "\n"
     (folder / "tinyshakespeare.txt").write_text(alphabet * 60, encoding="utf-8")
 
 
 def reviews(folder: Path) -> None:
-    """The texts on the page."""
+    """Write the texts on the page."""
     write_here_documents("text.md", folder)
 
 
 def commands_said(folder: Path) -> None:
-    """Two sounds in each of ten folders, of other rates and lengths than the net takes."""
+    """Write two sounds to each of ten folders, with other rates and lengths than those of the net."""
     for split in ("train", "test"):
         for name in range(10):
             below = folder / split / str(name)

@@ -1,4 +1,4 @@
-"""The commands of the task pages run as they are shown, on a small slice of the data where the page has much."""
+"""The commands of the task pages run as shown, on reduced data if the page uses much."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FEW_STEPS = {
     "step-00000938": "step-00000008",
     "my_net/train.yaml train.memory_budget": f"my_net/train.yaml {SHORT} train.memory_budget",
     "--steps 200 --kills 5 train.test_every=50": "--steps 8 --kills 1 data.test.limit=200",
-    "netspec import trained.keras": ": ",  # a file that the reader has
+    "netspec import trained.keras": ": ",  # the reader already has this file
     "netspec train imported/train.yaml": ": ",
 }
 """Few steps and few test images for the commands of the page about training."""

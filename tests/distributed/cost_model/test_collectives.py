@@ -1,4 +1,4 @@
-"""Collectives cost what the messages cost that they are made of, counted where they are really passed."""
+"""The predicted costs of collectives equal those of their messages, counted in a simulation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cluster(ranks: int, per_host: int = 1) -> Cluster:
 
 @dataclass
 class World:
-    """Ranks that pass parts of their vectors to each other, and count."""
+    """Simulated ranks that send parts of their vectors, and count the bytes."""
 
     ranks: int
     per_host: int = 1
@@ -38,7 +38,7 @@ class World:
         self.values = [np.arange(self.numbers) * (rank + 1) for rank in range(self.ranks)]
 
     def round(self, messages: list[tuple[int, int, slice]], *, adds: bool) -> None:
-        """All messages at once: from, to, which part."""
+        """Send messages at the same time: source, target, part."""
         parts = [(target, part, self.values[source][part].copy()) for source, target, part in messages]
         for source, target, part in messages:
             count = len(self.values[source][part])
@@ -67,7 +67,7 @@ def tree(world: World) -> None:
 
 
 def paired(world: World) -> Iterator[list[int]]:
-    """Yield the ranks that take part if N is not a power of two: one of each of the first pairs hands over."""
+    """Yield the ranks of a power of two; if there are more, first reduce the surplus ranks into their partners."""
     power = 2 ** int(log2(world.ranks))
     surplus, full = world.ranks - power, slice(None)
     partners = [(2 * index, 2 * index + 1) for index in range(surplus)]
@@ -116,7 +116,7 @@ def halving(world: World) -> None:
 def test_bytes_and_rounds_match_the_algorithm(run: Callable[[World], None], ranks: int):
     if run is halving and ranks in (3, 5, 7):
         world = World(ranks, numbers=0)
-        world.numbers = 8 * 2**3  # halves of halves are whole numbers
+        world.numbers = 8 * 2**3  # the vector can be halved three times
         world.values = [np.arange(world.numbers) * (rank + 1) for rank in range(ranks)]
     else:
         world = World(ranks)
@@ -171,7 +171,7 @@ def test_cheapest_algorithm_is_used():
 
 
 def test_hosts_share_their_connection():
-    """Eight ranks a host: their halves cross the same cable, the ring's only one at a time."""
+    """With eight ranks per host, all of them use the network at the same time in halving, but only one in a ring."""
     every = cluster(64, 8)
     crossing = [phase for phase in c.halving(2**26, every) if phase.leave]
     assert {phase.flows for phase in crossing} == {8}
@@ -179,7 +179,7 @@ def test_hosts_share_their_connection():
     full = c.hierarchical(2**26, every)
     assert sum(phase.left for phase in full) == pytest.approx(2 * 7 / 8 * 2**26 * 8)
     assert sum(phase.sent for phase in full) == pytest.approx(8 * 2 * 7 * 2**26 + 2 * 7 / 8 * 2**26 * 8)
-    # Halving that begins with the neighbours is hierarchical by itself; doubling sends everything everywhere.
+    # Halving that starts with neighbours is as good as a hierarchical all-reduce; doubling sends everything everywhere.
     assert c.seconds(full, every) == pytest.approx(c.seconds(c.halving(2**26, every), every))
     assert c.seconds(full, every) < c.seconds(c.doubling(2**26, every), every) / 10
     assert c.auto(2**26, cluster(8, 8)) != ()

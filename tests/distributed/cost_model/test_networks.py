@@ -1,4 +1,4 @@
-"""Networks: named ones, those given by hand, and what is wrong with others."""
+"""Networks: known ones, those given by alpha and beta, and invalid ones."""
 
 from __future__ import annotations
 

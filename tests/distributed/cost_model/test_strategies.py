@@ -37,7 +37,7 @@ def predicted(name: str, ranks: int, job: TrainingJob = JOB, per_host: int = 1) 
 @pytest.mark.parametrize("p", [2, 4, 8])
 def test_bytes_sent_match_theory(p: int):
     share = (p - 1) / p
-    columns = 64, 512, 16  # and a bit a weight; biases as they are
+    columns = 64, 512, 16  # a bit for each weight and two values for each column; biases are sent in full
     bits = (64 * 288 + 3200 * 512 + 512 * 16) / 8 + 8 * sum(columns)
     sent_values = 8 * sum(round(0.01 * size) for size in (64 * 288, 3200 * 512, 512 * 16))
     biases = 2 * share * 4 * (64 + 512 + 16)
@@ -70,7 +70,7 @@ def test_servers_and_workers_send_each_other_everything_once():
 
 
 def test_server_receives_from_all_workers():
-    """Six workers, one server: its connection is six times as busy as theirs, there and back."""
+    """With six workers and one server, the server's connection carries six times the bytes of a worker's, both ways."""
     actual = predicted("parameter_server", 7, replace(JOB, servers=1, first_bucket=1e9)).times
     assert actual.communication == pytest.approx(2 * 6 * (SLOW.alpha + N * SLOW.beta))
 
@@ -85,20 +85,20 @@ def test_factors_are_sent_if_smaller():
     job = replace(JOB, samples=2, per_worker=True)
     p, actual = 4, predicted("sufficient_factors", 4, job)
     factors = 4 * 2 * (3200 + 512 + 512 + 16) * (p - 1)
-    full_gradients = 2 * 3 / 4 * (LAYERS[0].nbytes + 4 * 512 + 4 * 16)  # the biases among it
+    full_gradients = 2 * 3 / 4 * (LAYERS[0].nbytes + 4 * 512 + 4 * 16)  # including the biases
     assert actual.traffic.by_role["worker"] == pytest.approx(factors + full_gradients)
-    half = (LAYERS[1].backward + LAYERS[2].backward) / 2 * 2 / 32  # of two samples
+    half = (LAYERS[1].backward + LAYERS[2].backward) / 2 * 2 / 32  # for two samples
     assert actual.times.compute == pytest.approx(job.work(p).seconds + (p - 1) * half)
     many = replace(job, samples=4096)
     assert predicted("sufficient_factors", p, many).traffic == predicted("all_reduce", p, many).traffic
 
 
 def test_a_pipeline_waits_in_its_bubble():
-    """Three equal stages and no bytes: (m + p - 1)/m times a third of the work."""
+    """Three equal stages without bytes to send take (m + p - 1) / m times a third of the work."""
     layers = tuple(Layer(name, (), 0.01, 0.02) for name in "abc")
     job = TrainingJob(ComputeModel((StepCost(12, layers),)), 12, micro_batches=6)
     actual = predicted("pipeline", 3, job)
-    bubble = 2 / 8  # (p - 1)/(m + p - 1) of the time, Huang et al. 2019, "GPipe"
+    bubble = 2 / 8  # (p - 1) / (m + p - 1) of the time: Huang et al. 2019, "GPipe"
     assert actual.times.step == pytest.approx(0.09 / 3 / (1 - bubble))
     assert actual.efficiency == pytest.approx(1 - bubble)
     carrying = replace(job, compute=ComputeModel((StepCost(12, tuple(replace(layer, output=50) for layer in layers)),)))
@@ -123,7 +123,7 @@ def test_buckets_are_filled_in_backward_order():
 
 
 def test_channel_sends_messages_in_order():
-    """Ready at 1, 2, 9; each takes 3: from 1 to 4, from 4 to 7, from 9 to 12."""
+    """Messages that are ready at 1, 2 and 9 and take 3 are sent at 1, 4 and 9."""
     actual = schedule_channel([(1.0, 3.0), (2.0, 3.0), (9.0, 3.0)])
     assert (actual.busy, actual.end) == (9.0, 12.0)
     assert schedule_channel([]).end == 0.0
@@ -153,10 +153,11 @@ def test_sharded_update_costs_its_share():
 
 
 def test_jitter_waits_for_the_slowest():
-    """The largest of 100 normal deviates is 2.508 on the average (Harter 1961, Biometrika 48, table 1)."""
+    """The expected maximum of 100 normal deviates is 2.508 (Harter 1961, Biometrika 48, table 1)."""
     plan = StepModel(JOB.work(1))
     waiting = times(plan, cluster(100), 100, jitter=0.01).waiting
-    assert waiting == pytest.approx(0.02508 * plan.work.seconds, rel=0.01)  # Blom's formula is within half a percent
+    # Blom's formula has an error of less than half a percent.
+    assert waiting == pytest.approx(0.02508 * plan.work.seconds, rel=0.01)
     assert times(plan, cluster(1), 1, jitter=0.01).waiting == 0
 
 
@@ -207,7 +208,7 @@ def test_impossible_options_give_a_reason(name: str, ranks: int, message: str):
 @pytest.mark.parametrize("samples", [4, 64, 300])
 @pytest.mark.parametrize("p", [2, 4])
 def test_dense_layers_are_split_to_send_least(samples: int, p: int):
-    """The chosen split is the cheapest of all; operations after `side` are not elementwise."""
+    """The chosen split sends the least; operations after `side` are not elementwise."""
     layers = (
         LAYERS[0],
         LAYERS[1],
@@ -220,7 +221,7 @@ def test_dense_layers_are_split_to_send_least(samples: int, p: int):
         actual = predict("model", replace(job, ways=dict(zip(names, splits, strict=True))), cluster(p))
         if isinstance(actual, StepPrediction):
             sent[splits] = actual.traffic.by_role["worker"]
-    assert len(sent) == 26  # all but those where nothing is divided
+    assert len(sent) == 26  # all combinations except the one that splits nothing
     assert predicted("model", p, job).traffic.by_role["worker"] == pytest.approx(min(sent.values()))
 
 
