@@ -25,8 +25,8 @@ _SWAPPED = {"fan_in": "fan_out", "fan_out": "fan_in", "fan_avg": "fan_avg"}
 def initializers(param: Message, path: str, *, swapped: bool = False, **fields: str) -> dict[str, Any]:
     """The fields of a layer for the fillers that it has: `kernel_initializer="weight_filler"`.
 
-    Without a filler Caffe initializes with 0, from which nothing can be trained: then our own defaults stay. `swapped`
-    if Caffe's inputs of the first array are outputs here.
+    Without a filler Caffe initializes with 0, from which nothing can be trained: then netspec's defaults stay.
+    `swapped` exchanges fan-in and fan-out.
     """
     return {
         ours: initializer(param[theirs], f"{path}.{theirs}", swapped=swapped)

@@ -55,7 +55,7 @@ class NetValue:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of all axes; the size of the batch, the first one, has no meaning."""
+        """Sizes of all axes; the first one, the batch size, is arbitrary."""
         return self.value.shape
 
 
@@ -69,19 +69,19 @@ class ParameterBlob:
 
     @property
     def spec(self) -> Message | None:
-        """Its multipliers in the prototxt, and its name if other layers share it."""
+        """The `param` of the parameter in the prototxt: its multipliers, and the name by which layers share it."""
         specs = self.node.layer["param"]
         return specs[self.index] if self.index < len(specs) else None
 
 
 @dataclass(frozen=True)
 class ImportedParameter:
-    """The state that a parameter of Caffe has become, to which the states of the solver belong."""
+    """The state that a parameter of Caffe became; the history of a Caffe solver belongs to these states."""
 
     layer: str
     index: int
     state: str
-    """The state's name; empty if it has none here, as the statistics of a BatchNorm."""
+    """The state's name; empty if it is not a parameter here, such as the statistics of a BatchNorm."""
     convert: Convert | None = None
 
 
@@ -97,17 +97,17 @@ class SkippedLayer(Exception):
 
 
 BATCH = 2
-"""The batch size that layers are built for, which has no meaning."""
+"""An arbitrary batch size, for which layers are built."""
 
 
 @dataclass
 class CaffeImporter:
-    """The import of one net: rules read values by its methods and write layers with `add`."""
+    """The import of one net, whose methods rules use: `read` for values, `add` for layers."""
 
     wired: CaffeGraph
     inputs: Mapping[str, KnownInput]
     weights: Weights | None
-    """Weights; None without a file of weights."""
+    """None without a file of weights."""
     trained: bool
     """Whether the net has losses, so that fields for training are imported."""
     weights_file: str = ""
@@ -219,7 +219,8 @@ class CaffeImporter:
         if shape is None or min(shape, default=1) < 1:
             got = "nothing" if shape is None else f"{list(shape)}"
             hint = f"give the sizes of a sample: `--shape {ref.blob}=CHANNELS,HEIGHT,WIDTH`, say"
-            if self.weights_file and input_of_net.layer.location() is None:  # weights, with the net that was trained
+            # The net in a file of weights is that of the training, which may have no input shapes.
+            if self.weights_file and input_of_net.layer.location() is None:
                 net_command = command("import", likely_net_file(self.weights_file), "--weights", self.weights_file)
                 hint = f"import the net that has it, `{net_command}`; or {hint}"
             problem = Problem(
@@ -272,7 +273,7 @@ class CaffeImporter:
     def axis(self, node: CaffeNode, path: str, rank: int, value: int) -> int:
         """An axis counted from the front, which must not be that of the batch. `path` is the field with the axis.
 
-        Sequences are (T, N, …) in Caffe: their axis 0 is 1 here, and their axis 1 that of the batch.
+        Sequences are (T, N, …) in Caffe: their axis 0 is axis 1 here, and their axis 1 is the batch.
         """
         axis = value + rank if value < 0 else value
         if not 0 <= axis < rank:
@@ -295,12 +296,12 @@ class CaffeImporter:
     ) -> list[NetValue]:
         """Add a layer and return its outputs. `parameters` are read from the weights, `arrays` are used as they are.
 
-        If a layer of Caffe becomes several, the further ones are named `name_part`.
+        If a layer of Caffe becomes several, all but the first are named `name_part`.
         """
         name = self.unique(f"{node.name}_{part}" if part else node.name or node.type)
         layer = DraftLayer(name, type_, dict(fields or {}), tuple(source.name for source in sources))
         blobs = dict(parameters or {})
-        if self.weights is not None and not self.trained:  # nothing will ever start from them
+        if self.weights is not None and not self.trained:  # they would have no effect
             layer.fields = {key: value for key, value in layer.fields.items() if not key.endswith("_initializer")}
         self._multipliers(layer, blobs)
         owner = self._share(layer, blobs)
@@ -429,7 +430,7 @@ class CaffeImporter:
         return fitted(array, shape)
 
     def is_trained(self, node: CaffeNode) -> bool:
-        """Whether a layer is in the net for training."""
+        """Whether a layer is part of a training."""
         return self.trained and TRAIN in node.phases
 
     def unused_weights(self) -> list[str]:

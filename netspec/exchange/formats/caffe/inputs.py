@@ -125,7 +125,7 @@ def _mean_shape(name: str, folder: Path) -> tuple[int, ...] | None:
 
 
 def _integer_inputs(wired: CaffeGraph) -> dict[str, bool]:
-    """For each input that is read, whether it is only read as integers, never computed with."""
+    """For each input that is read, whether layers use it only as class indices."""
     readers: dict[ValueRef, list[tuple[CaffeNode, int]]] = {}
     for node in wired.nodes:
         for index, ref in enumerate(node.bottoms):

@@ -117,7 +117,7 @@ def _without_padding(layers: list[Message], problems: list[Problem]) -> list[Mes
 
 
 def _from_v0(old: Message, problems: list[Problem]) -> Message:
-    """A V0 layer, which is in a field of a V1 layer, in the form of V1."""
+    """Convert a V0 layer, which is stored in a field of a V1 layer, to V1."""
     inner, new = old["layer"], Message("V1LayerParameter", old.source, old.offset)
     for name in ("bottom", "top"):
         old.hand_over(name, new, name)
@@ -143,7 +143,7 @@ def _from_v0(old: Message, problems: list[Problem]) -> Message:
 
 
 def _from_v1(old: Message, problems: list[Problem]) -> Message:
-    """A V1 layer in the form of the last version."""
+    """Convert a V1 layer to the last version."""
     new = Message("LayerParameter", old.source, old.offset)
     for name in old:
         if name == "type":

@@ -243,7 +243,7 @@ def _bottoms(
 def _join(
     node: CaffeNode, layer: Message, bottoms: tuple[ValueRef, ...], state: NetState, problems: list[Problem]
 ) -> None:
-    """Join a layer of another state, which must be the same there."""
+    """Merge a layer with the same layer of an earlier state. Differences are problems."""
     node.phases.add(state.phase)
     if node.bottoms != bottoms and not (state.phase == TEST and layer["type"] in ONLY_IN_TRAINING):
         problems.append(
@@ -259,7 +259,7 @@ def _join(
 
 
 def _plain(layer: Message) -> str:
-    """The text of a layer, without its phases, and without its use of statistics, which only training changes."""
+    """The text of a layer to compare with another state, without phases and other fields that may differ."""
     copy = layer.copy()
     for name in ("include", "exclude", "phase", "param", "loss_weight"):
         del copy[name]
@@ -273,7 +273,7 @@ OF_STEPS = {"LSTM": 2, "RNN": 2, "LSTMUnit": 3}
 
 
 def last_step(node: CaffeNode) -> bool:
-    """Whether a layer removes the steps of a sequence with a single one: a Reshape without axis 0."""
+    """Whether a layer removes the axis of steps, which has size 1: a Reshape without axis 0."""
     param = node.layer["reshape_param"]
     keeps_steps = param["axis"] or param["num_axes"] != 1 or [*param["shape"]["dim"]]
     return node.type == "Reshape" and "shape" in param and not keeps_steps

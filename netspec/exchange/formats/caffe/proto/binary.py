@@ -1,7 +1,7 @@
 """Binary messages, read and written by the protobuf library that onnx brings; its descriptors come from our tables.
 
 To the library, a nested message is a field of bytes, which is parsed after its parent. So the number of fields is
-checked before there are objects for them (two bytes make a layer), a message in several pieces is merged by joining
+checked before there are objects for them (two bytes can make a layer), a message in several pieces is merged by joining
 them, and packed floats become arrays without a Python number for each.
 """
 

@@ -17,7 +17,7 @@ MAX_DEPTH = 64
 MAX_PROBLEMS = 100
 _MAX_DIGITS = 400
 
-# Possessive: an invalid token is refused at once, not after all ways to divide the blanks before it.
+# Possessive quantifiers: an invalid token fails without backtracking through the blanks before it.
 _TOKEN = re.compile(
     r"""(?:[\ \t\r\n\f\v]++|\#[^\n]*+)*+
     (?:(?P<name>[A-Za-z_]\w*+)
@@ -280,7 +280,7 @@ def _choice(enum: str, kind: str, word: str) -> str | None:
 
 
 def _unescaped(text: str) -> str:
-    """A string without its escapes, those of bytes taken as UTF-8."""
+    """Replace the escapes of a string; escaped bytes are decoded as UTF-8."""
     if "\\" not in text:
         return text
     raw, last = bytearray(), 0

@@ -28,7 +28,7 @@ def relu(importer: CaffeImporter, node: CaffeNode) -> None:
 
 @rule(*_ACTIVATIONS)
 def activation(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Functions without a layer of their own in netspec."""
+    """Functions that are not layers in netspec → Activation, or a field of the previous layer."""
     function = _ACTIVATIONS[node.type]
     _activate(importer, node, function, "Activation", {"activation": function})
 

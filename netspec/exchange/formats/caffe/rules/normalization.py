@@ -15,9 +15,9 @@ from netspec.exchange.unsupported import UnsupportedFeature
 
 @rule("BatchNorm")
 def batch_norm(importer: CaffeImporter, node: CaffeNode) -> None:
-    """BatchNormalization, with the Scale along the channels if only that reads it.
+    """BatchNormalization, merged with a Scale per channel if that is its only reader.
 
-    If the statistics are fixed even in training, the Scale, which is trained, stays a layer of its own.
+    If the statistics are fixed in training, the Scale, which is trained, stays a separate layer.
     """
     param, x = node.layer["batch_norm_param"], importer.read(node)
     fields: dict[str, Any] = {"epsilon": param["eps"]}
@@ -53,7 +53,7 @@ def _by_channel(scale: CaffeNode) -> bool:
 
 
 def _statistics(importer: CaffeImporter, node: CaffeNode) -> dict[str, NDArray[Any]]:
-    """Mean and variance. Raises `UnsupportedFeature` if there is not one factor for both."""
+    """Mean and variance, divided by their factor. Raises `UnsupportedFeature` unless that is a single number."""
     blobs = [importer.blob(node, index) for index in range(3)]
     if blobs[2].size != 1:
         raise UnsupportedFeature(f"the factor of its statistics has {blobs[2].size} values", field="name")

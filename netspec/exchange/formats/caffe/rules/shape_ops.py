@@ -163,7 +163,7 @@ def reshape(importer: CaffeImporter, node: CaffeNode) -> None:
 
 @rule("Reduction")
 def reduction(importer: CaffeImporter, node: CaffeNode) -> None:
-    """Reduction over all axes from one on, followed by a factor."""
+    """Reduction over the axes from `axis` on, followed by a factor."""
     path = "reduction_param"
     param, x = node.layer[path], importer.read(node)
     rank = len(x.shape)

@@ -102,7 +102,7 @@ def _sizes(param: Message, path: str, name: str, short: str, count: int, default
 def window_fields(*sizes: Sequence[int]) -> dict[str, Any]:
     """Caffe's fields for kernel, strides, padding and dilation.
 
-    A field has one value if it is that of all axes, else one by axis; for images they are in `_h` and `_w`.
+    A field has one value if all axes have the same, else one per axis; for images they are in `_h` and `_w`.
     """
     fields: dict[str, Any] = {}
     for (name, (short, default)), values in zip(_WINDOW.items(), sizes, strict=True):

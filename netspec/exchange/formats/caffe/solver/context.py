@@ -42,7 +42,7 @@ class FileFinder:
     path: Path
 
     def candidates(self, name: str) -> list[Path]:
-        """Paths that a name may mean, most likely first: in the same folder, as given, in folders above, by its end."""
+        """Paths that a name may mean, most likely first: in the folder, as given, in folders above, by last parts."""
         folder, named = self.path.absolute().parent, Path(name)
         if named.is_absolute():
             return [named, *self._tails(folder, named)]

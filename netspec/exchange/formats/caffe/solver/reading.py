@@ -28,7 +28,7 @@ from netspec.files.hdf5 import Hdf5File
 
 MAX_FILES = 50
 MAX_BYTES = 1 << 24
-"""Size of a list of files."""
+"""Largest size in bytes of a file that lists other files."""
 LEARNED = ("Convolution", "InnerProduct", "Deconvolution", "Embed")
 """Types of layers by which two forms of a net are matched."""
 
@@ -107,7 +107,7 @@ TESTED = ("test_net", "test_net_param")
 
 
 def read_solver(path: Path, options: ImportOptions) -> Imported:
-    """Net, weights and training of a solver file; with its state, also a checkpoint to resume.
+    """Import the net, the weights and the training of a solver file; with the solver's state, a checkpoint to resume.
 
     Raises `InputError` with everything that has no counterpart.
     """
@@ -155,7 +155,7 @@ def _states(solver: Message) -> list[NetState]:
 
 
 def _net(solver: Message, finder: FileFinder, remarks: Diagnostics, states: Sequence[NetState]) -> Message | None:
-    """The net of all states, in the form of the last version of Caffe. None, and a problem, if there is none."""
+    """The net of all states, in the form of the last version of Caffe. None, with a problem, if it is missing."""
     names = [name for name in TRAINED if name in solver]
     if len(names) != 1:
         remarks.problem(
@@ -216,8 +216,8 @@ def _weights(finder: FileFinder, options: ImportOptions) -> tuple[Weights | None
     if not is_state(options.weights):
         return read_weights(options.weights)[0], str(options.weights), None
     state = read_state(options.weights)
-    beside = FileFinder(options.weights)
-    learned = beside.find(state.learned_net) if state.learned_net else None
+    state_finder = FileFinder(options.weights)
+    learned = state_finder.find(state.learned_net) if state.learned_net else None
     if learned is None and state.learned_net:
         learned = finder.need(state.learned_net, "weights")
     if learned is None:

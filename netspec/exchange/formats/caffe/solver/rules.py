@@ -48,7 +48,7 @@ UPDATE_RULES: Mapping[str, UpdateRule] = {
     ),
     # a ← rms_decay · a + (1 - rms_decay) · g²; w ← w - rate · g / (√a + delta)
     "RMSProp": UpdateRule("RMSprop", {"rms_decay": "rho", "delta": "epsilon"}, {"epsilon_in_root": False}),
-    # a ← momentum · a + (1 - momentum) · g²; Δ = √((d + delta) / (a + delta)) · g; d: of Δ²; w ← w - rate · Δ
+    # a ← momentum · a + (1 - momentum) · g²; Δ = √((d + delta) / (a + delta)) · g; d average of Δ²; w ← w - rate · Δ
     "AdaDelta": UpdateRule("Adadelta", {"momentum": "rho", "delta": "epsilon"}),
     # m, v averages of g, g²; w ← w - rate · √(1 - momentum2ᵗ) / (1 - momentumᵗ) · m / (√v + delta)
     "Adam": UpdateRule("Adam", {"momentum": "beta_1", "momentum2": "beta_2", "delta": "epsilon"}),

@@ -1,4 +1,4 @@
-"""Layers of netspec that a layer of Caffe computes: one rule for each kind; an `activation` becomes a second layer."""
+"""Write layers of netspec as layers of Caffe: one rule for each type; an `activation` becomes a second layer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from netspec.graph.ops.window import Window
 from netspec.schema.specs.links import LayerLink
 
 MAX_FLOAT32 = 3.4028234663852886e38
-"""The limit of a Clip that has none."""
+"""The limit of Caffe's Clip if netspec's has none."""
 HINTS |= {
     "SeparableConv2D": "use DepthwiseConv2D and Conv2D", "UpSampling2D": "use Conv2DTranspose", "Slice": "use Split",
     "ZeroPadding2D": "use the `padding` of the next layer", "Cropping2D": "use Crop", "CenterCrop": "use Crop",
@@ -113,7 +113,7 @@ def pooling(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
 
 
 def _key(names: Mapping[str, str], type_: str, default: str = "") -> str:
-    """Caffe's name of a type in a table of the rules that read it."""
+    """Caffe's name of a type, from a table of the import rules, which maps Caffe's names to netspec's."""
     return next((name for name, ours in names.items() if ours == type_), default)
 
 
@@ -202,7 +202,7 @@ def local_response(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
 
 @writes("Identity", "ActivityRegularization")
 def identity(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
-    """No layer: the value is the blob that the layer reads."""
+    """Write no layer: the value is the blob that the layer reads."""
     writer.blobs[link.name] = writer.bottoms(link)[0]
 
 
@@ -276,7 +276,7 @@ def _activation(writer: CaffeWriter, link: LayerLink, function: Any, axis: int) 
 
 @writes("Activation")
 def activation(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
-    """The layer of the function."""
+    """The layer for the function."""
     if fields.activation.type == "linear":
         identity(writer, link, fields)
     else:
@@ -329,7 +329,7 @@ def reshape(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
 
 @writes("Reduction")
 def reduction(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
-    """Reduction of all axes from one on, which are removed."""
+    """Reduction over all axes from one on, which are removed."""
     rank = len(writer.shape(link.sources[0]))
     axes = sorted(range(1, rank) if fields.axes is None else (axis % rank for axis in fields.axes))
     require(fields.operation in ("sum", "asum", "sumsq", "mean"),

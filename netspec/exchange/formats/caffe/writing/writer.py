@@ -204,7 +204,8 @@ def deployed(exported: Exportable) -> CaffeWriter:
 def _separate_outputs(writer: CaffeWriter, outputs: Iterable[str]) -> None:
     """Give each output a blob that no layer reads: only such blobs are outputs of a net in Caffe.
 
-    A Split copies a blob that is also read, whose first name changes, or that is the blob of two outputs.
+    A Split copies a blob that layers also read, or that two outputs share. If the blob that layers read has the name of
+    the output, it is renamed.
     """
     separate: set[str] = set()
     for output in outputs:
