@@ -1,4 +1,4 @@
-"""Elementwise operators of ONNX that are one operation of Keras: one table for importing and exporting."""
+"""Elementwise operators of ONNX that are a single operation of Keras: one table for importing and exporting."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BINARY_BY_ATTRIBUTES: Mapping[str, str] = {
 
 
 def operation_class(op_type: str) -> str:
-    """The class of Keras's operation that an operator of `UNARY`, `BINARY` or `ACTIVATIONS` is."""
+    """The class of the Keras operation for an operator of `UNARY`, `BINARY` or `ACTIVATIONS`."""
     return next(table[op_type] for table in (UNARY, BINARY, ACTIVATIONS) if op_type in table).partition(" ")[0]
 
 

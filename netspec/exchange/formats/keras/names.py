@@ -115,12 +115,12 @@ _LAYERS_WITH_CELL = ("SimpleRNN", "LSTM", "GRU", "ConvLSTM1D", "ConvLSTM2D", "Co
 
 
 def layer_type(class_name: str) -> str:
-    """The type of netspec's layer for a class of Keras, if it exists."""
+    """The type that a netspec layer for this class of Keras has, whether or not there is one."""
     return RENAMED_CLASSES.get(class_name, class_name)
 
 
 def class_name(type_: str) -> str:
-    """The class of Keras for a type of netspec's layer, if it exists."""
+    """The class that a Keras layer for this type of netspec has, whether or not there is one."""
     return CLASSES.get(type_, type_)
 
 
@@ -131,7 +131,7 @@ def keras_snake(name: str) -> str:
 
 
 def unique_names(names: Iterable[str]) -> Iterator[str]:
-    """Names as Keras makes them unique in a container: `dense`, `dense_1`, …"""
+    """Make names unique as Keras does in a container: `dense`, `dense_1`, …"""
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, -1) + 1
@@ -147,17 +147,16 @@ def variables(layer: LayerFields, states: Iterable[str]) -> list[KerasVariable]:
     counts: dict[str, int] = {}
     numbered_variables: dict[str, KerasVariable] = {}
     for variable in sorted(by_state, key=lambda variable: not variable.trainable):
-        is_unused_direction = (
-            variable.name == "reverse_embeddings" and not counts
-        )  # after the variable of the direction that the net does not use
-        first = is_unused_direction or variable.name == "vector_u"  # after a second reference to its kernel
+        # Index 0 is the variable of the other direction, which the net does not use.
+        follows_other_direction = variable.name == "reverse_embeddings" and not counts
+        first = follows_other_direction or variable.name == "vector_u"  # after a second reference to its kernel
         counts[variable.group] = counts.get(variable.group, -1) + 1
         numbered_variables[variable.state] = replace(variable, index=counts[variable.group] + first)
     return [numbered_variables[variable.state] for variable in by_state]
 
 
 def trained_first(layer_variables: Iterable[KerasVariable], *, frozen: bool = False) -> list[KerasVariable]:
-    """Variables in the order of old files: trained ones first. A frozen layer has none of these."""
+    """Variables in the order of old files: trained ones first. All variables of a frozen layer are untrained."""
     return list(layer_variables) if frozen else sorted(layer_variables, key=lambda variable: not variable.trainable)
 
 
@@ -321,7 +320,7 @@ _INITIALIZERS = (
 
 
 def _with_aliases(classes: Iterable[str], aliases: Mapping[str, str]) -> Mapping[str, str]:
-    """Types by the names of their classes, by these in snake case, and by the other names."""
+    """Map names to types: class names, class names in snake case, and aliases."""
     names = list(classes)
     return {**{keras_snake(name): name for name in names}, **{name: name for name in names}, **aliases}
 

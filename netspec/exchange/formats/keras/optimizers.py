@@ -134,7 +134,7 @@ def second_moment(rows: NDArray[Any], columns: NDArray[Any], row: int) -> NDArra
 def averages_along(
     factors: Sequence[NDArray[Any]], second: NDArray[Any], indices: Sequence[NDArray[Any]], axes: tuple[int, int]
 ) -> tuple[NDArray[Any], NDArray[Any], bool]:
-    """Averages of rows and columns along these axes (kept with size 1), and whether they equal the factors.
+    """Averages of rows and columns along these axes (kept with size 1), and whether they equal the given factors.
 
     All arguments have the parameter's shape: `factors`, and the `indices` of the averages, repeat along the axis that
     is averaged. Both factors of a vector are its second moments.

@@ -28,7 +28,7 @@ def channels_last(rank: int, channel: int = 1) -> tuple[int, ...]:
 
 
 def with_renamed_layer(value: Any, old: str, new: str) -> Any:
-    """Nested tensors, with those of one layer renamed."""
+    """Nested tensors, with the layer `old` renamed to `new`."""
     if isinstance(value, KerasTensor):
         return replace(value, layer=new) if value.layer == old else value
     if isinstance(value, dict):
@@ -39,7 +39,7 @@ def with_renamed_layer(value: Any, old: str, new: str) -> Any:
 
 
 def feature_order(x: KerasTensor) -> list[int]:
-    """For each feature of a tensor that Keras flattened, its index in the net's row."""
+    """For each feature of a tensor that Keras flattened, its index in the tensor that the net flattened."""
     assert x.flattened_from is not None
     order = x.flattened_from.order
     sizes = [0] * (len(order) - 1)
@@ -50,6 +50,6 @@ def feature_order(x: KerasTensor) -> list[int]:
 
 
 def with_feature_order(x: KerasTensor, result: KerasTensor) -> KerasTensor:
-    """`result`, the flattened `x`, with the order of its features if that differs from the net's."""
+    """`result`, the flattened `x`; it refers to `x` if the order of its features differs from the net's."""
     reordered = replace(result, flattened_from=x)
     return result if feature_order(reordered) == sorted(feature_order(reordered)) else reordered

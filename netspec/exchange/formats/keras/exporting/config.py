@@ -91,7 +91,7 @@ def to_json(value: Any, name: str = "") -> Any:
 
 
 def nested_layer(layer: LayerSpec, name: str) -> dict[str, Any]:
-    """The configuration of a layer in a field of another."""
+    """The configuration of a layer in a field of another layer."""
     return object_json(LAYERS, _type(layer), {**layer_config(layer, name, {}), **data_format(layer)})
 
 
@@ -114,7 +114,7 @@ def _nested_cell(cell: CellSpec, name: str) -> dict[str, Any]:
 
 
 def parameterless_function(spec: ActivationSpec) -> str:
-    """The name of an activation function. Raises `UnsupportedFeature` if its fields differ from the name's."""
+    """The name of an activation function. Raises `UnsupportedFeature` if fields differ from their defaults."""
     changed = function_fields(spec)
     if changed:
         fields = ", ".join(f"{key}: {value}" for key, value in changed.items())
@@ -140,7 +140,7 @@ def _keras_lacks(value: Any) -> bool:
 
 
 def _constraint(spec: ConstraintSpec, variable: KerasVariable, rank: int) -> dict[str, Any]:
-    """A constraint, with the axes of Keras's kernels."""
+    """A constraint, with its axes in the order of Keras's kernels."""
     entry = _entry("keras.constraints", spec)
     if "axis" in entry["config"]:
         axes = getattr(spec, "axis", None)

@@ -1,4 +1,4 @@
-"""Write layers that are elementwise, or take axes as fields: their input may have its axes in any order."""
+"""Write elementwise layers, and layers whose fields are axes: their inputs may have their axes in any order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def elementwise(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor])
 
 @rule("Activation", keeps_order=True)
 def activation(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Write an elementwise function, or a function along an axis: in Keras the last one, except for a softmax."""
+    """Write an elementwise function, or a function along an axis, which is the last in Keras except for softmax."""
     (x,), fields = inputs, link.fields
     function: Any = getattr(fields, "activation", None)
     if isinstance(function, OverAxis):
@@ -128,7 +128,7 @@ def normalization_by_channel(writer: KerasWriter, link: LayerLink, inputs: list[
 
 
 def _unlike_keras(writer: KerasWriter, link: LayerLink) -> tuple[str, ...]:
-    """The fields to leave out, with a note if that changes training.
+    """Fields of BatchNormalization to leave out, with a note if that changes training.
 
     Raises `UnsupportedFeature` if it changes inference.
     """
@@ -156,7 +156,7 @@ def prelu(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Se
 
 @rule("Normalization", keeps_order=True)
 def normalization(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Write a Normalization by fields or by weights; Keras also stores the number of samples of the weights."""
+    """Write a Normalization with statistics as fields or weights; Keras also stores a count of samples."""
     x = writer.with_net_features(inputs[0])
     fields: Any = link.fields
     extra: dict[str, Any] = {}
@@ -180,7 +180,7 @@ def normalization(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor
 
 @rule("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", keeps_order=True)
 def merge(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Merge inputs elementwise, all in the order of the first input that differs from the net's."""
+    """Merge inputs elementwise, all in the order of axes of the first input whose order is not the net's."""
     images = [tensor.flattened_from for tensor in inputs]
     if images[0] is not None and len({image and (image.shape, image.order) for image in images}) == 1:
         return [replace(output, flattened_from=images[0]) for output in writer.layer(link, [inputs])]

@@ -1,4 +1,4 @@
-"""Write layers that Keras has too, which mostly differ in the order of axes, and layers of learned values.
+"""Write layers that Keras has too, most of which only differ in the order of axes, and layers of learned values.
 
 Keras has no layers like Scale, Bias and Parameter. Learned factors become an EinsumDense whose equation sums over no
 axis. Learned summands and values become an Embedding with a single row, which every sample looks up. Keras trains both,
@@ -66,7 +66,7 @@ def type_of(fields: object) -> str:
     "SimpleRNN", "LSTM", "GRU", "RNN",
 )  # fmt: skip
 def layer_in_net_order(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Write a layer that reads its axes in the net's order; further inputs are initial states."""
+    """Write a layer whose inputs have their axes in the net's order; further inputs are initial states."""
     fields = link.fields
     if type_of(fields) == "Masking" and len(inputs) > 1:
         raise UnsupportedFeature("Keras has no layer that gives its input another mask")
@@ -142,7 +142,7 @@ def layer_and_activation(
     arrays: Any = None,
     **extra: Any,
 ) -> Sequence[KerasTensor]:
-    """Write the layer, followed by a layer for an activation with fields, which Keras's layers do not take."""
+    """Write the layer, followed by a layer for its activation if that has fields, which Keras's layers do not take."""
     function: ActivationSpec | None = getattr(link.fields, "activation", None)
     is_separate = function is not None and bool(function_fields(function))
     config = writer.config(link, *without, *(["activation"] if is_separate else []), **extra)
@@ -190,7 +190,7 @@ def activation_layers(
     return writer.helper_like(x, name, ACTIVATION_OPERATIONS[type_], [x], module=OPS_NN, **fields)
 
 
-# Layers of images and other data with channels
+# Layers of images and other data with channels.
 
 
 WRAPPED_AXES = {"TimeDistributed": 1, "SpectralNormalization": 0, "Bidirectional": 0}
@@ -318,7 +318,7 @@ def layer_per_step(writer: KerasWriter, link: LayerLink, inner: LayerSpec, x: Ke
 
 @rule("Flatten", changes_order=True)
 def flatten(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequence[KerasTensor]:
-    """Flatten in Keras's order; `flattened_from` of the result tells its readers."""
+    """Flatten in Keras's order; `flattened_from` of the result records that order."""
     (x,) = inputs
     (output,) = writer.layer(link, [x], config=writer.config(link, data_format="channels_last"))
     if x.flattened_from is not None:
@@ -373,7 +373,7 @@ def scale(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Se
     config |= {"equation": f"{letters},{equation_axes}->{letters}", "output_shape": list(x.shape), "activation": None}
     if getattr(fields, "use_bias", False):
         config["bias_axes"] = equation_axes
-        if "vars/1" in arrays:  # in Keras the following axes have size 1
+        if "vars/1" in arrays:  # Keras adds axes of size 1 for the following axes
             trailing_axes = len(x.order) - 1 - x.axis(axes[-1])
             arrays["vars/1"] = arrays["vars/1"].reshape(*arrays["vars/1"].shape, *[1] * trailing_axes)
     writer.drops_mask.add(link.name)

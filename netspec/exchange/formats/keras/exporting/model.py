@@ -85,7 +85,7 @@ class KerasLayer:
 
     @property
     def has_group(self) -> bool:
-        """Whether files of weights have a group for it, as for all but operations."""
+        """Whether weight files have a group for it: true for layers, false for operations."""
         return self.module == LAYERS
 
     def to_json(self) -> dict[str, Any]:

@@ -77,7 +77,7 @@ ELEMENTWISE: set[str] = set()
 
 
 def operator(*types: str, elements: bool = False) -> Callable[[Operator], Operator]:
-    """Register the function that writes operators of these types; `elements` for elementwise ones."""
+    """Register the function that writes operators of these types; `elements` marks elementwise ones."""
     ELEMENTWISE.update(types if elements else ())
     return OPERATORS.register(*types)
 
@@ -185,7 +185,7 @@ class OperationWriter:
         if not any(isinstance(operand, EmittedTensor) for operand in operands):
             return getattr(np, keras_snake(kind))(*map(as_constant, operands))
         shape = np.broadcast_shapes(*(operand.shape for operand in operands))
-        allow_scalars = not kind.startswith("Bitwise")  # whose result depends on the dtype of each operand
+        allow_scalars = not kind.startswith("Bitwise")  # the result depends on the dtype of each operand
         arguments = [self.broadcast(operand, operands, allow_scalars) for operand in operands]
         return self.op(kind, arguments, shape, element, module=module)
 
@@ -351,7 +351,7 @@ def identity(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) 
 
 @operator("Div", elements=True)
 def divide(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) -> Any:
-    """Division; of integers it truncates towards 0."""
+    """Division, which truncates towards 0 for integers."""
     x, y = operands
     if "float" in str(x.dtype):
         return ops.elementwise("TrueDivide", *operands)

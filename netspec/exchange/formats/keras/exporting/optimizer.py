@@ -60,7 +60,7 @@ MATRIX_RANK = 2
 
 
 def muon_fields(solver: Any, writer: KerasWriter) -> dict[str, Any]:
-    """The fields of Muon: expressions for paths of variables. Parameters that Keras updates differently are noted."""
+    """The fields of Muon: expressions for paths of variables. Notes name parameters that Keras updates differently."""
     trained, matrices = writer.trained(), parameters_with_matrix_update(solver, writer)
     unlike = [name for name, shape in trained.items() if solver.is_matrix(name, shape) != (name in matrices)]
     if unlike:
@@ -168,7 +168,7 @@ def _adafactor_slots(slots: Mapping[str, Mapping[str, NDArray[Any]]], writer: Ke
     for name in rows:
         shape = np.broadcast_shapes(rows[name].shape, columns[name].shape)
         axes = factored_axes(shape)
-        assert axes is not None  # since it has rows
+        assert axes is not None  # because the parameter has rows
         second[name] = second_moment(rows[name], columns[name], axes[0])
         for numbered_averages, averages in zip(indices, (rows, columns), strict=True):
             numbered_averages[name] = np.broadcast_to(distinct_elements(averages[name]), shape)

@@ -132,7 +132,7 @@ def _loss_or_metric_entry(
 MAX_NAMED_LAYERS = 6
 """Largest number of layers that a note names."""
 _NOT_IN_OPTIMIZER = ("type", "learning_rate", "weight_decay", "weight_decay_norm", "decoupled_weight_decay", *CLIPPING)
-"""Fields of solvers that are not fields of an optimizer, or are written by others."""
+"""Fields of solvers that are not fields of an optimizer, or are written by other code."""
 
 
 def write_training(exportable: Exportable, writer: KerasWriter) -> None:
@@ -204,12 +204,12 @@ def _momenta(train: TrainSpec, step: int, writer: KerasWriter) -> dict[str, floa
 
 
 def _value_at(schedule: Any, train: TrainSpec, step: int) -> float:
-    """The value of a schedule at a step; the first one if the training's length in steps is not known."""
+    """The value of a schedule at a step, or at its start if the number of training steps is not known."""
     return float(schedule.value(*((0, 1) if train.train.max_steps is None else (step, train.train.max_steps))))
 
 
 def _learning_rate(train: TrainSpec, step: int, writer: KerasWriter) -> Any:
-    """The learning rate: a number, or the JSON of a schedule; its value at the step if Keras does not have it."""
+    """The learning rate: a number, or the JSON of a schedule; if Keras lacks the schedule, its value at the step."""
     rate: Any = train.solver.learning_rate  # type: ignore[attr-defined]  # of every solver
     total = train.train.max_steps
     if rate.type == "Constant":

@@ -1,4 +1,4 @@
-"""Write a net as a Keras model: the readers of each value, and the order of its axes."""
+"""Write a net as a Keras model layer by layer, with an order of axes for each value that suits its readers."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class LayerRule:
 
     write: Callable[[KerasWriter, LayerLink, list[KerasTensor]], Sequence[KerasTensor]]
     channel: Callable[[LayerFields], int | None] = lambda _: None
-    """The axis that it needs last in Keras, if any."""
+    """The axis of the input that Keras's layer needs last, if any."""
     keeps_order: bool = False
-    """Whether its output has the input's order of axes."""
+    """Whether the layer takes any order of axes, and its output has the same order."""
     changes_order: bool = False
-    """Whether it takes any order of axes, and changes it."""
+    """Whether the layer takes any order of axes, and its output has another one."""
 
 
 @dataclass
@@ -100,8 +100,10 @@ class KerasWriter:
         self._tensors: dict[str, KerasTensor] = {}
         self._permuted: dict[tuple[KerasTensor, tuple[int, ...]], KerasTensor] = {}
         self._keras_layers: dict[str, KerasLayer] = {}
-        self._operations: set[str] = set()  # layers that are operations, whose weights are constants
-        self.drops_mask: set[str] = set()  # others that do not pass a mask on
+        self._operations: set[str] = set()
+        """Layers that are written as operations, with weights as constants."""
+        self.drops_mask: set[str] = set()
+        """Other layers that do not pass a mask on in Keras."""
         links = resolve_names(self.net)
         self.links = links.computing(links.outputs)
         self._channel_axes = channel_axes(self.links, self.rules)
@@ -112,7 +114,7 @@ class KerasWriter:
         for name, source in self.net.inputs.items():
             if name in self.graph.inputs():
                 self._input(name)
-            else:  # whose values do not matter: a layer may read its shape
+            else:  # a layer may read its shape, but none reads its values
                 self._tensors[name] = KerasTensor(
                     "", 0, 0, tuple(source.shape), str(source.dtype), net_order(len(source.shape) + 1)
                 )
@@ -135,7 +137,7 @@ class KerasWriter:
             if variable.trainable
         }
 
-    # Used by rules
+    # Used by rules.
 
     def config(self, link: LayerLink, *left_out: str, **extra: Any) -> dict[str, Any]:
         """The configuration of the layer in Keras, without the fields `left_out`, with those in `extra`."""
@@ -285,7 +287,7 @@ class KerasWriter:
             unique = f"{clean(name)}_{count}"
         return unique
 
-    # Inside
+    # Internal.
 
     def _output(self, name: str) -> KerasTensor:
         """An output: as in the net, or with channels last."""
@@ -336,7 +338,7 @@ class KerasWriter:
                         "{count} layers have other names in Keras", f"`{link.name}` → `{keras_name}`",
                     )  # fmt: skip
                 return
-        for output in (link.name, *link.outputs):  # so that its readers are checked too
+        for output in (link.name, *link.outputs):  # lets its readers be checked too
             tensor_type = self.types[output]
             shape, order = tensor_type.shape[1:], net_order(tensor_type.rank)
             self._tensors[output] = KerasTensor("", 0, 0, shape, _dtype(tensor_type), order)
@@ -371,7 +373,7 @@ class KerasWriter:
     def _name_operation(
         self, link: LayerLink, outputs: Sequence[KerasTensor], layers_before: Mapping[str, KerasLayer]
     ) -> Sequence[KerasTensor]:
-        """Operations; the one of the first output gets the layer's name."""
+        """Give the operation that computes the layer's first output the layer's name."""
         self._operations.add(link.name)
         old_name = outputs[0].layer
         if old_name in layers_before:  # nothing is computed

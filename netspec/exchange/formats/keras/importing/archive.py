@@ -38,7 +38,7 @@ class KerasFile:
 
     @property
     def major(self) -> int:
-        """1, 2 or 3."""
+        """Major version of Keras: 1, 2 or 3."""
         first = self.version.partition(".")[0]
         return int(first) if first.isdigit() else 3 if self.config and "module" in self.config else 2
 

@@ -25,7 +25,7 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True)
 class SampleIndices:
-    """A tensor that combines all samples of a batch, which layers of netspec cannot read."""
+    """How a tensor combines all samples of a batch; layers of netspec cannot read such a tensor."""
 
     rows_per_sample: int = 0
     """Number of rows per sample, if axis 0 in Keras has the rows of all samples (axis 1 in the net), else 0."""
@@ -59,12 +59,12 @@ class TensorView(AxisView):
 
     @property
     def is_in_keras_order(self) -> bool:
-        """Whether its elements have Keras's order."""
+        """Whether its elements are in Keras's order."""
         return self.order == keras_order(len(self.order)) and self.feature_order is None
 
 
 def keras_order(rank: int) -> Order:
-    """The order of axes of Keras."""
+    """Keras's order of axes."""
     return tuple(range(rank))
 
 
@@ -129,7 +129,8 @@ class LayoutPreference:
     """The order of axes that a layer needs for its input."""
 
     kind: Literal["first", "plain", "any", "none"]
-    """Images channels-first; Keras's order; any order; or any order, without a preference for others."""
+    """`first`: images channels-first; `plain`: Keras's order; `any`: any order, the readers of the result decide;
+    `none`: any order."""
     lead: int = 1
     """For channels-first: the number of axes before those of an image."""
 
@@ -137,7 +138,7 @@ class LayoutPreference:
 def layout_preference(
     class_name: str, config: Mapping[str, Any], module: str | None = "", wrapped: int = 0
 ) -> LayoutPreference:
-    """The preference of a layer; `wrapped` is the number of TimeDistributed wrappers of its model."""
+    """The preference of a layer; `wrapped` is the number of TimeDistributed wrappers around its model."""
     type_ = layer_type(class_name)
     if type_ in ("TimeDistributed", "SpectralNormalization", "Bidirectional"):
         inner = config.get("layer") or config.get("forward_layer")
@@ -188,7 +189,7 @@ Tensor = TypeVar("Tensor", bound=Hashable)
 def preferences_of_readers(
     tensor: Tensor, readers: Callable[[Tensor], Iterable[tuple[LayoutPreference, Sequence[Tensor]]]]
 ) -> list[LayoutPreference]:
-    """The preferences of a tensor's readers; for a reader that takes any order, those of the readers of its results.
+    """The preferences of a tensor's readers; a reader that takes any order passes on those of its results' readers.
 
     `readers` returns the preference and the results of each reader of a tensor.
     """
@@ -246,7 +247,7 @@ class TensorReaders:
         return next((preference.lead for preference in self._preferences(call) if preference.kind == "first"), None)
 
     def takes_feature_order(self, call: LayerCall) -> bool:
-        """Whether all readers of the call's result take its features in another order."""
+        """Whether all readers of the call's result can take its features in another order than Keras's."""
         tensor = (call, 0)
         if tensor in self._results:
             return False

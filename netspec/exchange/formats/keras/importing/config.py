@@ -65,7 +65,7 @@ def instances_in(value: Any, kind: type[Item]) -> Iterator[Item]:
 
 
 def _decoded(value: Any) -> Any:
-    """The arguments of a call of Keras 3, with references instead of tensors, and slices, arrays and strings."""
+    """Decode the arguments of a call of Keras 3: tensors become references, slices and arrays Python objects."""
     if isinstance(value, list):
         return [_decoded(item) for item in value]
     if not isinstance(value, dict):
@@ -148,7 +148,7 @@ class ConfiguredLayer:
     """The path of its variables in a `.weights.h5`."""
     frozen: bool
     wrapped: int = 0
-    """The number of TimeDistributed wrappers of its model."""
+    """The number of TimeDistributed wrappers around its model."""
     calls: int = 0
 
     @property

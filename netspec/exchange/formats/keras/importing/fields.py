@@ -250,7 +250,7 @@ def spec_of(registry: Registry[Any], value: Any, reading: ReadContext) -> Any:
 
 
 def without_data_format(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without the position of the channels."""
+    """A configuration without its data format."""
     return {name: value for name, value in config.items() if name not in ("data_format", "dim_ordering")}
 
 
@@ -361,7 +361,7 @@ def plain_value(value: Any) -> Any:
 
 
 def round_to_float32_digits(value: float) -> float:
-    """0.009999999776482582, which is 0.01 as float32, or next to it, as 0.01."""
+    """Round a number to its shortest decimal in float32: 0.009999999776482582, which was 0.01, becomes 0.01."""
     near = float(f"{value:.6g}")
     if abs(near - value) <= 2**-23 * abs(value):
         return near

@@ -54,7 +54,7 @@ Convert: TypeAlias = "Callable[[NDArray[Any]], NDArray[Any]]"
 
 @dataclass
 class WeightedLayer:
-    """The states of a layer that the file's weights fill: variables in Keras's order, and their conversions."""
+    """A layer whose states are loaded from the file: its variables in Keras's order, and their conversions."""
 
     configured: ConfiguredLayer
     draft: DraftLayer
@@ -151,7 +151,7 @@ class KerasImporter:
             )  # fmt: skip
         self.views[call, 0] = TensorView(source=name, axes=axes_of_order(order), value=value, is_input=True)
 
-    # Walking.
+    # The calls.
 
     def run(
         self, apply: Callable[[KerasImporter, LayerCall], None], check: Callable[[KerasImporter, LayerCall], None]
@@ -194,7 +194,7 @@ class KerasImporter:
         self._drop_unread_layers()
 
     def _drop_unread_layers(self) -> None:
-        """Drop layers that nothing reads: they only set a shape, or a mask that follows from other layers."""
+        """Drop layers that nothing reads: their only use was a shape, or a mask that other layers imply."""
         outputs = self.draft.outputs
         kept_layers, read = [], {*outputs, *(name.rpartition(".")[0] for name in outputs)}
         for layer in reversed(self.draft.layers):
@@ -409,13 +409,13 @@ def layer_inputs(importer: KerasImporter, call: LayerCall, tensors: Sequence[Cal
 
 
 def _steps_first(importer: KerasImporter, view: TensorView, outer: int) -> TensorView:
-    """A tensor whose axes of steps, after the batch, have Keras's order."""
+    """The tensor with its axes of steps right after the batch, as in Keras."""
     steps = tuple(range(1, min(outer + 1, len(view.order))))
     return view if view.order[1 : 1 + outer] == steps else importer.in_keras_order(view)
 
 
 def time_distributed(call: LayerCall, type_: str, fields: dict[str, Any], inputs: int) -> tuple[str, dict[str, Any]]:
-    """The layer in as many TimeDistributed wrappers as its model has."""
+    """Wrap the layer in as many TimeDistributed as there are around its model."""
     if inputs > 1 and call.layer.wrapped and type_ not in MERGES:
         raise UnsupportedFeature("it has several inputs within a model that is TimeDistributed")
     for _ in range(call.layer.wrapped if inputs == 1 else 0):

@@ -42,12 +42,12 @@ AUGMENTING = (
     "RandomPerspective", "RandomPosterization", "RandomRotation", "RandomSaturation", "RandomSharpness", "RandomShear",
     "RandomTranslation", "RandomWidth", "RandomZoom", "AugMix", "CutMix", "MixUp", "RandAugment",
 )  # fmt: skip
-"""Layers that return their input unless the model is trained."""
+"""Layers that change their input only in training."""
 
 
 @rule(*AUGMENTING)
 def augmenting(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
-    """Left out, with a note: augmentation of data belongs to the training file."""
+    """Leave out the layer, with a note: augmentation of data belongs in the training file."""
     (tensor,) = operands(call)
     importer.reading.notes.add(
         f"the layer `{call.layer.name}` ({call.layer.class_name}) changes samples in training only and is left out: "
@@ -372,7 +372,7 @@ def masked_mean(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 
 @rule("Masking")
 def masking(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
-    """Masking, whose mask is recorded."""
+    """A Masking; its mask is recorded for the layers after it."""
     results = import_by_fields(importer, call)
     value = plain_value(call.layer.config.get("mask_value", 0.0))
     x = importer.in_keras_order(operands(call)[0])
@@ -385,7 +385,7 @@ _MODES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "
 
 @rule("Merge")
 def merge_of_keras_1(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
-    """Merge of Keras 1, one layer for all kinds."""
+    """Merge of Keras 1, a single layer for sums, products and others."""
     config = call.layer.config
     type_ = _MODES.get(str(config.get("mode")))
     if type_ is None:

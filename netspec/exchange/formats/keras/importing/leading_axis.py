@@ -38,7 +38,7 @@ def _view(op: KerasOperation, value: Any) -> TensorView | None:
 
 
 def _index_view(source: TensorView, shape: Sequence[int], through: SampleIndices) -> TensorView:
-    """Indices of samples in this shape, which are not part of the net."""
+    """Record indices of samples of this shape, which are not part of the net."""
     value = Input(source.source, TensorType(tuple(shape), DType.INT32))()
     return TensorView(source=source.source, axes=axes_of_order(range(len(shape))), value=value, across_samples=through)
 

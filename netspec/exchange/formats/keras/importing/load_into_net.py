@@ -56,7 +56,7 @@ from netspec.schema.specs.links import LayerLink, resolve_names
 
 
 def weights_of(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
-    """The weights in a file of Keras by the names of a net's states; others keep their names in the file."""
+    """The weights in a file of Keras by the names of a net's states; arrays that fit no state keep their names."""
     file = open_keras(Path(path))
     if file.weights is None:
         raise InputError(f"{path} has no weights", expected="a model that was saved with its weights")

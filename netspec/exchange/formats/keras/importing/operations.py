@@ -102,7 +102,7 @@ It returns the results of operator nodes that it adds, or the tensors of layers 
 
 
 class OperationArguments(dict[str, Any]):
-    """Arguments of an operation, which record those that were read."""
+    """Arguments of an operation, which record the names that were read."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         super().__init__(arguments)
@@ -127,7 +127,7 @@ class OperationArguments(dict[str, Any]):
 
 
 def arguments(call: LayerCall) -> OperationArguments:
-    """The arguments of an operation by Keras 3's names; those without a name are in `args`."""
+    """The arguments of an operation by the names in Keras 3; positional ones are in `args`."""
     config, name = call.layer.config, name_of(call)
     named_arguments = {
         _ARGUMENT_NAMES.get(key, key): value for key, value in config.items() if key not in _NOT_ARGUMENTS

@@ -59,7 +59,7 @@ class KerasOperation:
         return plain_value(args[index]) if index < len(args) else default
 
     def operand(self, value: Any) -> str:
-        """The name of an operand: the result of a call, a tensor of the importer, or a constant."""
+        """The name of an operand, which is the result of a call, a tensor of the importer, or a constant."""
         if isinstance(value, CallOutput):
             value = self.importer.get(value)
         return self._tensor(value) if isinstance(value, TensorView) else self._constant(value)

@@ -134,12 +134,11 @@ def slots_of(
         has_product = arrays and arrays[-1 * (not old)].shape == ()
         products = [arrays.pop(-1 * (not old)) if has_product else _momentum_product(solver, step)]
     if type_ == "SGD" and not solver.get("momentum") and file.major < 3:
-        arrays = []  # velocities that no step uses
+        arrays = []  # velocities, which have no effect without a momentum
     trained = trained_in_order(importer)
     by_name = sorted(trained, key=lambda pair: pair[0].stored.get(pair[1].state, ""))
-    possible_orders = (
-        [by_name, trained] if file.version.startswith(("1.", "2.0.")) else [trained]
-    )  # which sorted its variables
+    sorts_variables = file.version.startswith(("1.", "2.0."))
+    possible_orders = [by_name, trained] if sorts_variables else [trained]
     matrices = set(keras_matrices(file, trained, importer.reading)) if type_ == "Muon" else set()
     averages = len(trained) if solver.get("ema") else 0
     full_size = _unfactored(arrays, trained, averages) if type_ == "Adafactor" else arrays
@@ -206,7 +205,7 @@ def _slots(
     arrays: Sequence[NDArray[Any]],
     matrices: Set[str],
 ) -> dict[str, NDArray[Any]] | None:
-    """The slots by name; None if the number or shapes of the arrays do not fit the parameters."""
+    """The slots by name; None if number or shapes of the arrays do not fit the parameters."""
     expected = [
         (layer, variable, name)
         for group in groups
@@ -228,7 +227,7 @@ def _slots(
 def _unfactored(arrays: Sequence[NDArray[Any]], trained: Parameters, first: int) -> list[NDArray[Any]]:
     """Variables of Adafactor, with rows and columns repeated to the shapes of their parameters.
 
-    `first` are earlier variables; a vector, with zeros as rows and columns, has its second moments there too.
+    The first `first` variables are unchanged. A vector has zeros as rows and columns, which its second moments replace.
     """
     full_size = list(arrays)
     for index in range(first, min(first + 3 * len(trained), len(full_size) - 2), 3):

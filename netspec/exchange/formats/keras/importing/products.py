@@ -27,7 +27,7 @@ def einsum(op: KerasOperation) -> str:
 
 @operation("matmul")
 def matmul(op: KerasOperation) -> str:
-    """Products of matrices of two tensors, or of a tensor and an array; of integers with an array in floats."""
+    """Matrix products of two tensors, or of a tensor and an array; integers times an array are computed as floats."""
     factors = (*op.arguments["args"], None)[:2]
     dtypes = {op.importer.get(operand).value.dtype for operand in factors if isinstance(operand, CallOutput)}
     if not dtypes:
@@ -45,7 +45,7 @@ def matmul(op: KerasOperation) -> str:
 
 
 def _in_keras_order_or_array(op: KerasOperation, value: Any) -> str:
-    """An operand with its axes in Keras's order."""
+    """An operand: a tensor with its axes in Keras's order, or an array."""
     return op.operand(op.importer.in_keras_order(value) if isinstance(value, CallOutput) else array_of(value))
 
 
@@ -82,7 +82,7 @@ def _channels_first_images(op: KerasOperation) -> str:
 
 
 def _in_given_order(op: KerasOperation, result: str) -> str:
-    """Channels-first images in the order of axes of the images that the operation reads."""
+    """Convert channels-first images to the operation's `data_format`."""
     order = _image_order(op)
     return result if order == keras_order(len(order)) else op.node("Transpose", result, perm=order)
 
@@ -112,7 +112,7 @@ def _per_axis(size: Any, axes: int) -> list[int]:
 
 @operation("fold")
 def fold(op: KerasOperation) -> str:
-    """Windows added up to an image."""
+    """Add windows up to an image."""
     image, block, dilations, strides = (
         _per_axis(op.argument(name, KEYWORD_ONLY, 1), 2)
         for name in ("output_size", "kernel_size", "dilation", "stride")

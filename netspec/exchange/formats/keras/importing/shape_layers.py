@@ -147,7 +147,7 @@ def merged(
 
 
 def aligned(importer: KerasImporter, views: Sequence[TensorView], call: LayerCall) -> list[TensorView]:
-    """The tensors with equal ranks and one order of axes: that of the first that is not Keras's."""
+    """The tensors with equal ranks and one order of axes: the first order that is not Keras's, if any."""
     rank = max(len(view.order) for view in views)
     expanded = []
     for view in views:

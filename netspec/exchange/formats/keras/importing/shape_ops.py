@@ -124,12 +124,12 @@ def move_axes(op: KerasOperation) -> Sequence[TensorView]:
 
 @operation("split", "array_split", "hsplit")
 def split(op: KerasOperation) -> Sequence[str]:
-    """Split into parts of equal size, of which the first are larger if that is impossible, or at given indices."""
+    """Split into equal parts (the first are larger if the size is not divisible), or at given indices."""
     sections, axis = op.argument("sections", 1), 1 if op.name == "hsplit" else op.argument("axis", 2, 0)
     size = op.tensor.shape[axis_of_sample(axis, op.tensor)]
     if isinstance(sections, int):
         sections = [size // sections + (index < size % sections) for index in range(sections)]
-    elif "function" not in op.call.layer.config:  # NumPy's: the indices of the ends
+    elif "function" not in op.call.layer.config:  # as in NumPy: indices, not sizes
         sections = [end - start for start, end in pairwise([0, *sections, size])]
     return op.node_with_results(len(sections), "Split", op.tensor, axis=axis, split=sections)
 
@@ -193,7 +193,7 @@ def _new_axes(key: Sequence[Any], rank: int) -> list[int]:
 
 
 def _index_per_axis(key: Sequence[Any], rank: int) -> list[Any]:
-    """One entry for each axis."""
+    """Expand an index to one entry per axis."""
     ellipsis = next((index for index, item in enumerate(key) if item is Ellipsis), len(key))
     after_ellipsis = key[ellipsis + 1 :]
     missing = rank - ellipsis - len(after_ellipsis)
@@ -214,7 +214,7 @@ def slice_(op: KerasOperation) -> str:
 
 
 _BEYOND_EVERY_AXIS = 2**31
-"""An end of slices beyond that of every axis."""
+"""An end of slices beyond the end of any axis."""
 
 
 @operation("diff")
@@ -265,7 +265,7 @@ def repeat_or_roll(op: KerasOperation) -> str:
 
 @operation("take")
 def take(op: KerasOperation) -> str:
-    """Take at constant indices of an axis, or rows of a constant table at computed ones."""
+    """Take elements at constant indices of an axis, or rows of a constant table at computed indices."""
     source, index = op.arguments["args"][0], op.arguments.get("indices", op.arguments["args"][-1])
     if op.argument("batch_dims", KEYWORD_ONLY, 0):
         raise UnsupportedFeature("its indices differ between samples")

@@ -56,7 +56,7 @@ class WeightTree:
 
 
 def _current_path(path: str) -> str:
-    """Paths of Keras 2.12 to 3.0 in the current form: `layers` had another name, Windows its own separator."""
+    """Convert a path of Keras 2.12 to 3.0: `layers` had another name, and Windows wrote backslashes."""
     names = path.replace("\\", "/").split("/")
     return "/".join("layers" if name == "_layer_checkpoint_dependencies" else name.lstrip("_") for name in names)
 
@@ -137,14 +137,13 @@ def convert_array(
         return None
     if array.size == int(np.prod(shape, dtype=np.int64)) and array.ndim != len(shape):
         array = array.reshape(shape)
-    return np.array(array, np.float32, order="C")  # also without axes
+    return np.array(array, np.float32, order="C")  # unlike `ascontiguousarray`, keeps scalars 0-d
 
 
 def _kernel_of_keras_1(array: NDArray[Any], layer: WeightedLayer, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A kernel in Keras 2's order of axes, from one that Keras 1 may have written in another order."""
-    if layer.configured.class_name == "Deconvolution2D" and array.ndim == len(
-        shape
-    ):  # (window…, in, out), or the reverse
+    """Convert a kernel of Keras 1, which may have another order of axes, to Keras 2's order."""
+    # (window…, in, out), or with `th` (out, in, window…)
+    if layer.configured.class_name == "Deconvolution2D" and array.ndim == len(shape):
         if layer.configured.config.get("dim_ordering") == "th":
             return array.transpose(2, 3, 0, 1)
         return array.transpose(0, 1, 3, 2)
