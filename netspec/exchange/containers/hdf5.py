@@ -57,7 +57,7 @@ class Hdf5Reader:
         return [entry.path.rpartition("/")[2] for entry in self._file.walk(path)] if self._is_group(path) else []
 
     def _is_group(self, path: str) -> bool:
-        """Whether there is a group; the root is known without a walk, which links would end."""
+        """Whether there is a group. The root needs no walk through the file, which raises an error at a link."""
         if path not in self._groups:
             self._walked()
         return path in self._groups
@@ -110,7 +110,7 @@ class Hdf5Reader:
         return array
 
     def text(self, path: str) -> str:
-        """The string in a dataset with a single one."""
+        """The string in a dataset that contains a single one."""
         stored = self.stored(path)
         if stored.external or stored.layout not in ("contiguous", "compact") or stored.nbytes > stored.stored:
             self.refuse(f"{path!r} is not a string that is stored in the file")
@@ -140,7 +140,7 @@ class Hdf5Reader:
 
 
 def open_hdf5(path: str | Path, kind: str) -> Hdf5Reader:
-    """An HDF5 file opened for reading; `kind` describes the expected file. Damage ends in an `InputError`."""
+    """Open an HDF5 file for reading; `kind` describes the expected file. Raises `InputError` if it is damaged."""
     with reading(path, kind):
         return Hdf5Reader(Hdf5File(str(path), Path(path), kind))
 

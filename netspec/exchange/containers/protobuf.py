@@ -1,4 +1,4 @@
-"""Tell protocol-buffer files apart by their fields: which message a file contains, without decoding it.
+"""Recognize the message in a protocol-buffer file by its fields, without decoding it.
 
 The wire format does not name the message (https://protobuf.dev/programming-guides/encoding/): a field is a number, a
 wire type and a value. A file can contain a message if its fields have the wire types of that message, only repeated
@@ -53,8 +53,8 @@ def is_onnx(head: bytes, path: Path) -> bool:
 def fields_of(path: Path, kind: MessageType, types: Mapping[str, MessageType]) -> frozenset[int]:
     """Numbers of the first fields of a file that contains a message of type `kind`; empty if it cannot be one.
 
-    Of a truncated file, which ends within a field, the fields up to there count. `types` maps names to the types of
-    nested messages.
+    For a truncated file, these include the field within which it ends. `types` maps names to the types of nested
+    messages.
     """
     try:
         with path.open("rb") as file:
@@ -120,7 +120,7 @@ class _Skimmer:
         for shift in range(0, 70, 7):
             byte = self.file.read(1)
             if not byte:
-                return value  # cut short
+                return value  # the file is truncated
             value |= (byte[0] & 0x7F) << shift
             if byte[0] < 0x80:
                 return value

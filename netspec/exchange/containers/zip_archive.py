@@ -20,14 +20,14 @@ _ENCRYPTED = 0x1
 
 @contextmanager
 def open_zip(path: str | Path, kind: str) -> Iterator[zipfile.ZipFile]:
-    """Open an archive after checking its directory: relative and unique names as in the headers, and plausible sizes.
+    """Open an archive after a check of its directory: names, headers and sizes of members.
 
-    Raises `InputError` with all problems of the directory, and if a member that is read in the block is damaged.
+    Raises `InputError` with all problems of the directory, or if a member that is read in the block is damaged.
     """
     with reading(path, kind) as (file, size):
         try:
             archive = zipfile.ZipFile(file)
-        except Exception as error:  # the first bytes of the file explain more than `refuse_damage`
+        except Exception as error:  # the file's first bytes explain more than the error
             file.seek(0)
             head = file.read(512)
             got, hint = ("a damaged zip archive", None) if head.startswith(MAGIC) else sniff(head)
@@ -69,7 +69,7 @@ def _problems(archive: zipfile.ZipFile, size: int) -> list[str]:
 
 
 def _has_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
-    """Return whether the header before a member agrees with the directory, which has no checksum of its own."""
+    """Return whether the header of a member agrees with the directory, which has no checksum."""
     try:
         archive.open(member).close()
     except zipfile.BadZipFile:

@@ -3,7 +3,7 @@
 *weights* has the parameters and statistics of a net, *checkpoint* everything that resumes a run, *capsule* everything
 that repeats a failed step.
 
-Each says what it is, which version of the layout it has, and what its bytes must add up to (docs/formats.md).
+Each file states its kind, the version of its layout, and a checksum (docs/formats.md).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CheckpointFile:
     """Values of states that differ on each further worker; those of the first are in `states`."""
 
     def learned(self) -> dict[str, NDArray[Any]]:
-        """The net's weights as it is evaluated: parameters and statistics, without the solver's slots."""
+        """The weights with which the net is evaluated: parameters and statistics, without the solver's slots."""
         learned_names = [name for name in self.states if self.roles[name] in LEARNED]
         return {name: self.states[self.evaluated.get(name, name)] for name in learned_names}
 
@@ -84,7 +84,7 @@ class CapsuleFile:
 def write_weights(
     path: str | Path, arrays: Mapping[str, NDArray[Any]], *, net: str = "", name: str = "", **meta: Any
 ) -> None:
-    """Write a weights file; `net` is the net's resolved YAML, `meta` anything that JSON holds.
+    """Write a weights file; `net` is the net's resolved YAML, `meta` anything that JSON can express.
 
     Raises `RunError` if it cannot be written; an existing file at `path` is then unchanged.
     """
@@ -116,9 +116,9 @@ def write_checkpoint(
     evaluated: Mapping[str, str] = MappingProxyType({}),
     worker_states: Sequence[Mapping[str, NDArray[Any]]] = (),
 ) -> None:
-    """Write a checkpoint: `progress` is what JSON holds (step, epoch, seed, …), `spec` the run's resolved YAML.
+    """Write a checkpoint: `progress` is a JSON object (step, epoch, seed, …), `spec` the run's resolved YAML.
 
-    `evaluated` maps parameters to the states that replace them when the net is not trained. `worker_states` has, for
+    `evaluated` maps parameters to the states that replace them in evaluation. `worker_states` has, for
     each further worker, the states whose values differ from those of the first worker.
 
     Raises `RunError` if it cannot be written; an existing file at `path` is then unchanged.
@@ -165,7 +165,7 @@ def write_capsule(path: str | Path, capsule: CapsuleFile, roles: Mapping[str, st
 
 
 def read_capsule(path: str | Path) -> CapsuleFile:
-    """Read a capsule. Raises `InputError` if the file is damaged or something else."""
+    """Read a capsule. Raises `InputError` if the file is damaged or is not a capsule."""
     content = read_file(path, CAPSULE)
     if content.kind != "capsule":
         raise InputError(f"{path} is a {content.kind} file, not a capsule", expected=CAPSULE, got=content.kind)

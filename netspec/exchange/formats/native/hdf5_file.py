@@ -187,7 +187,7 @@ class Content:
 
 
 def read_block(path: str | Path, expected: str) -> HeaderBlock:
-    """The text block of a file; raises `InputError` unless it is one of netspec's own, of a version known here."""
+    """The text block of a file. Raises `InputError` unless it is one of netspec's own, of a supported version."""
     with reading(path, expected) as (file, size):
         return _block(path, file, size, expected)
 

@@ -38,7 +38,7 @@ def import_hdf5(path: str | Path, options: ImportOptions | None = None) -> Impor
 
 
 def weights_of(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
-    """The weights alone: the names of their states are those of the net."""
+    """The weights by the names of the net's states, which are those in the file."""
     return target.renamed(read_weights(path).arrays)
 
 

@@ -68,7 +68,7 @@ def _array(archive: ZipFile, member: ZipInfo) -> NDArray[Any]:
 def write_npz(path: str | Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays by name, completely or not at all; equal arrays give equal files.
 
-    `numpy.savez` takes names as Python arguments and has some of its own; here any name of a layer will do.
+    `numpy.savez` takes names as keyword arguments, and reserves some; here any name of a layer is valid.
     """
 
     def write(temporary: Path) -> None:

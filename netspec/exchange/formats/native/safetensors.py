@@ -114,7 +114,7 @@ def _array_entry(entry: Any, room: int) -> tuple[str, tuple[int, ...], int, int]
 
 
 def _overlaps(path: str | Path, entries: Mapping[str, tuple[str, tuple[int, ...], int, int]]) -> list[Problem]:
-    """Arrays that share bytes: a small file could claim any amount of memory."""
+    """Problems of arrays that share bytes: with those, a small file could claim any amount of memory."""
     ordered = sorted((first, last, name) for name, (_, _, first, last) in entries.items() if last > first)
     return [
         Problem(f"{path}: `{name}` and `{other}` share bytes", hint="copy or download the file again")

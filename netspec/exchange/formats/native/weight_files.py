@@ -1,4 +1,4 @@
-"""Files of named arrays as formats: safetensors with PyTorch's names, `.npz` with netspec's.
+"""Read and write files of named arrays: safetensors with PyTorch's names, `.npz` with netspec's.
 
 Files that netspec writes contain the net's YAML too; weights of other programs are loaded into a net.
 """
@@ -48,7 +48,7 @@ def safetensors_for(path: Path, target: Target) -> dict[str, NDArray[Any]]:
 
 
 def export_safetensors(path: Path, exported: Exportable) -> tuple[str, ...]:
-    """All states by PyTorch's names and in its shapes. Raises `InputError` if two layers would get one name."""
+    """Write all states by PyTorch's names and in its shapes. Raises `InputError` if two layers would get one name."""
     lost = _lost(exported.net, {name: array.shape for name, array in exported.arrays.items()})
     if lost.problems:
         raise InputError(lost.problems)
@@ -85,9 +85,8 @@ def import_npz(path: Path, options: ImportOptions) -> Imported:
     if not net.dtype.str.startswith("<U") or net.shape:
         raise without_net(path)
     try:
-        text = (
-            net.tobytes().decode("utf-32-le").rstrip("\0")
-        )  # `str` ends in an error of the system where it is damaged
+        # `str` raises a SystemError if the text is damaged.
+        text = net.tobytes().decode("utf-32-le").rstrip("\0")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is damaged: its `{NET}` is not text", got=str(error)) from error
     return Imported(text, arrays)
@@ -100,7 +99,7 @@ def npz_for(path: Path, target: Target) -> dict[str, NDArray[Any]]:
 
 
 def export_npz(path: Path, exported: Exportable) -> tuple[str, ...]:
-    """All states by netspec's names."""
+    """Write all states by netspec's names."""
     write_npz(path, {NET: np.asarray(canonical_yaml(exported.net)), **exported.arrays})
     return ()
 
