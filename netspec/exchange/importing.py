@@ -17,7 +17,7 @@ from netspec.exchange.truncation import CutFailed, truncated
 
 
 def import_model(path: str | Path, options: ImportOptions | None = None) -> Imported:
-    """The net and the weights in a file of any format known here. Raises `InputError`."""
+    """Import the net and the weights in a file of any supported format. Raises `InputError`."""
     format_ = format_of(path)
     if not (format_.read or format_.refuse):
         raise without_net(Path(path))
@@ -28,9 +28,9 @@ def import_model(path: str | Path, options: ImportOptions | None = None) -> Impo
 
 
 def _cut(format_: Format, path: Path, options: ImportOptions) -> Imported:
-    """Import the net in a file, cut as the options say: before it is translated, if the format supports that.
+    """Import the net in a file, cut according to the options: before it is translated, if the format supports that.
 
-    If the file cannot be cut, the imported net is: the importer may create a layer of the name.
+    If the file does not have a name to cut at, the imported net is cut: the importer may create a layer of that name.
     """
     uncut = replace(options, until=())
     if not format_.cuts or not options.until:

@@ -19,7 +19,7 @@ from netspec.schema.specs.net import NetSpec
 
 
 def sizes_shown(sizes: Sequence[int | None], names: Sequence[str | None] = ()) -> str:
-    """Sizes of axes for a message; one that is open by its name: `[batch, 3, ?, ?]`."""
+    """Sizes of axes for a message, with the names of open ones: `[batch, 3, ?, ?]`."""
     return f"[{', '.join(str(size or name or '?') for size, name in zip_longest(sizes, names[: len(sizes)]))}]"
 
 

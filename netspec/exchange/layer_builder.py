@@ -18,7 +18,7 @@ from netspec.schema.specs.kinds import LAYERS
 
 @dataclass(frozen=True)
 class BuiltLayer:
-    """A layer with the values that it reads and makes."""
+    """A layer with the values that it reads and computes."""
 
     spec: LayerSpec
     inputs: Sequence[Value]

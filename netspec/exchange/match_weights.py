@@ -70,7 +70,7 @@ def match_weights(
     """Compare the arrays of a file with the states of a net, by name and shape.
 
     Raises one `InputError` that lists every name that is missing, of another shape, or not in the net. With `partial`
-    (fine-tuning) what fits is taken and the table says what does not; only no fit at all is an error.
+    (fine-tuning), arrays that fit are returned and the table lists the others; it is an error if none fits.
     """
     rows = [_row(name, kind.shape, arrays.get(name)) for name, kind in targets.items()]
     rows += [
@@ -130,7 +130,7 @@ Placed: TypeAlias = Callable[..., Location | None]
 
 
 def nowhere(*path: str, key: bool = False) -> Location | None:
-    """Rules of a command line have no location in a file."""
+    """No location, for rules of a command line."""
     return None
 
 

@@ -31,13 +31,13 @@ class UniqueNames:
     """Makes names unique: one that is taken gets a number (`conv`, `conv_1`, `conv_2`, …)."""
 
     def __init__(self, reserved: Iterable[str] = (), first: int = 1) -> None:
-        """`reserved` are names in use, `first` is the number of the second value with a name."""
+        """`reserved` are names in use; `first` is the number that the second use of a name gets."""
         self._taken = set(reserved)
         self._first = first
         self._next: dict[str, int] = {}
 
     def __call__(self, preferred: str, parts: Sequence[str] = ()) -> str:
-        """The preferred name, or the next free one. `parts` are suffixes with which it must be free (`.0`, `.1`)."""
+        """The preferred name, or the next free one. With each suffix in `parts` (`.0`, `.1`), it must be free too."""
         name, count = preferred, self._next.get(preferred, self._first)
         while not self._taken.isdisjoint([name, *(f"{name}{part}" for part in parts)]):
             name = f"{preferred}_{count}"

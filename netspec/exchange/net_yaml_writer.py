@@ -33,7 +33,7 @@ class DraftLayer:
 
 @dataclass
 class Draft:
-    """A net: inputs, layers, losses and metrics as the mappings that a spec has there."""
+    """A net; inputs, losses and metrics are mappings as in a spec."""
 
     name: str
     origin: str = ""

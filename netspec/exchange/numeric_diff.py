@@ -32,12 +32,12 @@ class Gap:
 
     @property
     def max_abs(self) -> float:
-        """The largest absolute difference; infinite if NaN or an infinity meets another value."""
+        """The largest absolute difference; infinite if one side has a NaN or an infinity and the other side differs."""
         return inf if self.nan_alone or self.infinite_alone else self.finite_abs
 
     @property
     def scaled(self) -> float:
-        """The same, of the difference that is divided by the magnitude."""
+        """Like `max_abs`, divided by the largest magnitude (see `finite_scaled`)."""
         return inf if self.nan_alone or self.infinite_alone else self.finite_scaled
 
     @property
@@ -66,7 +66,7 @@ class Gap:
 
     @classmethod
     def largest(cls, gaps: Iterable[Gap]) -> Gap:
-        """Several pairs of arrays as one."""
+        """Combine the differences of several pairs of arrays."""
         several = list(gaps)
         return cls(
             sum(gap.size for gap in several),
@@ -86,7 +86,7 @@ class OutputComparison:
 
     @property
     def whole(self) -> Gap:
-        """All outputs as one."""
+        """The combined differences of all outputs."""
         return Gap.largest(self.gaps.values())
 
     @property
@@ -96,7 +96,7 @@ class OutputComparison:
 
     @classmethod
     def largest(cls, comparisons: Sequence[OutputComparison]) -> OutputComparison:
-        """Several comparisons of one model as one."""
+        """Combine several comparisons of one model."""
         return cls(
             {name: Gap.largest(comparison.gaps[name] for comparison in comparisons) for name in comparisons[0].gaps}
         )

@@ -20,7 +20,7 @@ class UnsupportedFeature(Exception):
 
 
 class MixesSamples(UnsupportedFeature):
-    """A node combines samples along axis 0, so that it can't be applied to a batch, but to a model of one sample."""
+    """A node combines samples along axis 0: it can only be imported if the whole model is one sample."""
 
 
 def require(condition: object, reason: str, hint: str | None = None) -> None:

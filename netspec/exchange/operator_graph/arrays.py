@@ -69,7 +69,7 @@ class Arrays:
             raise ValueError(f"the weights `{name}` are damaged: {error}") from None
         except OSError as error:
             raise ValueError(f"the weights `{name}` cannot be read: {error.strerror or error}") from error
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:  # in ONNX's own words
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:  # raised by onnx
             sizes = " × ".join(map(str, tensor.dims)) or "one number"
             raise ValueError(f"the weights `{name}` are damaged: they hold no {_kind(tensor)} of {sizes}") from error
         if str(array.dtype) == "bfloat16":
@@ -104,7 +104,7 @@ class Arrays:
         packed = {"4": 2, "2": 4}[str(dtype)[-1]] if str(dtype) in NARROW else 1
         size, file_size = -(-prod(tensor.dims) * dtype.itemsize // packed), path.stat().st_size
         offset = _integer_field(fields, "offset", 0)
-        length = _integer_field(fields, "length", max(file_size - offset, 0))  # by ONNX's own reader all that follows
+        length = _integer_field(fields, "length", max(file_size - offset, 0))  # default: the rest
         with path.open("rb") as file:
             head = file.read(len(LFS_POINTER))
         if head == LFS_POINTER:

@@ -93,7 +93,7 @@ def unsqueezed(shape: tuple[int, ...], axes: list[int]) -> tuple[int, ...]:
 def slice_range(start: int, end: int, step: int, size: int) -> range:
     """The indices that ONNX's Slice takes of an axis of `size` elements.
 
-    Unlike Python, ONNX moves a start before the axis to its first element for a negative step too.
+    Unlike Python, ONNX clamps a start before the axis to its first element even for a negative step.
     """
     return range(*slice(max(start, -size), end, step).indices(size))
 
@@ -116,7 +116,7 @@ def _constant(node: OperatorNode) -> Any:
 
 
 def _axes(node: OperatorNode, operand: Any) -> list[int] | None:
-    """Axes as newer opsets give them, in an operand, or as older ones do, in an attribute."""
+    """Axes from an operand, as in newer opsets, or from an attribute, as in older ones."""
     axes = operand.reshape(-1).tolist() if operand is not None else node.attributes.get("axes")
     return None if axes is None else list(axes)
 

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 MAX_ELEMENTS = 2**22
 """Largest number of elements of all operands, and of each result: larger tensors are weights."""
-MAX_UNTOLD = 2**16
+MAX_IF_SIZE_UNKNOWN = 2**16
 """Largest number of elements of all operands, if the size of the result depends on their values."""
-TOLD_ELEMENTS = 2**10
+MAX_SHAPE_OPERAND = 2**10
 """Operands up to this size are passed to shape inference by value: they may be shapes."""
 
 
 class NotEvaluated(UnsupportedFeature):
-    """A node is not computed on constants; that it can be read otherwise is not ruled out."""
+    """A node is not computed on constants; the importer may still have a rule for it."""
 
 
 class TooLargeToEvaluate(UnsupportedFeature):
-    """A node has larger constant operands than are computed with."""
+    """The constant operands of a node are larger than the limit."""
 
 
 def compute(node: OperatorNode, operands: list[NDArray[Any] | None]) -> list[NDArray[Any]]:
@@ -57,13 +57,13 @@ def compute(node: OperatorNode, operands: list[NDArray[Any] | None]) -> list[NDA
     try:
         model = _model(node, constants)
         _check_sizes(model)
-    except Exception as error:  # the onnx package raises what it likes
+    except Exception as error:  # the onnx package raises errors of any class
         raise UnsupportedFeature(f"it cannot be computed on its constant operands: {_first_line(error)}") from error
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             results = ReferenceEvaluator(model).run(None, constants)
-    except Exception as error:  # of any class: the reference implementations check nothing
+    except Exception as error:  # of any class: the reference implementations do not check their operands
         raise NotEvaluated(f"it cannot be computed on its constant operands: {_first_line(error)}") from error
     arrays = [np.asarray(result) for result in results]
     if any(array.dtype.kind not in "fiub" for array in arrays):
@@ -72,7 +72,7 @@ def compute(node: OperatorNode, operands: list[NDArray[Any] | None]) -> list[NDA
 
 
 def _model(node: OperatorNode, constants: dict[str, NDArray[Any]]) -> onnx.ModelProto:
-    """The node alone, as a model. Raises what the onnx package raises."""
+    """A model with only this node. Raises whatever the onnx package raises."""
     from onnx import ValueInfoProto, helper, numpy_helper
 
     proto = as_proto(node)
@@ -81,7 +81,7 @@ def _model(node: OperatorNode, constants: dict[str, NDArray[Any]]) -> onnx.Model
         [proto], "constants",
         [helper.make_tensor_value_info(name, kinds[name], array.shape) for name, array in constants.items()],
         [ValueInfoProto(name=name) for name in node.outputs if name],
-        [numpy_helper.from_array(array, name) for name, array in constants.items() if array.size <= TOLD_ELEMENTS],
+        [numpy_helper.from_array(array, name) for name, array in constants.items() if array.size <= MAX_SHAPE_OPERAND],
     )  # fmt: skip
     return helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, node.opset)])
 
@@ -103,7 +103,7 @@ def _check_sizes(model: onnx.ModelProto) -> None:
         is_static = kind.HasField("shape") and all(size.HasField("dim_value") for size in kind.shape.dim)
         size = prod(dim.dim_value for dim in kind.shape.dim) if is_static else 0
         check_constant_size(size, MAX_ELEMENTS)
-        if not is_static and input_elements > MAX_UNTOLD:
+        if not is_static and input_elements > MAX_IF_SIZE_UNKNOWN:
             raise ValueError(f"the size of its result is unknown, and its inputs have {input_elements:,} elements")
 
 

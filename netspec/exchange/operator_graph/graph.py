@@ -1,4 +1,4 @@
-"""Graphs of operators as plain data, in ONNX's vocabulary: what formats are read to and written from."""
+"""Graphs of operators as plain data, in ONNX's vocabulary: readers of formats return them, writers take them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class OperatorNode:
         return tuple(sorted({name for graph in graphs for name in graph.captured}))
 
     def as_op(self, op_class: type[OpType]) -> OpType:
-        """The op of this class that the node stands for: the op's ONNX form, read back."""
+        """Convert the node to an op of this class, whose ONNX form it is. Raises `UnsupportedFeature`."""
         assert isinstance(op_class.onnx, OnnxMap)
         op = op_class.onnx.decode(op_class, self.attributes)
         if op is None:
@@ -149,7 +149,7 @@ class LoweredGraph(OperatorGraph):
     types: dict[str, TensorType] = field(default_factory=dict)
     """Types of the tensors that are values of the net, without those inside an expansion."""
     tensors: dict[str, str] = field(default_factory=dict)
-    """For each output of a layer that is computed, by its name in the spec: the name of its tensor."""
+    """Names of the tensors of layers' outputs, by the outputs' names in the spec, for outputs that are computed."""
 
 
 def reads(nodes: Iterable[OperatorNode]) -> Counter[str]:

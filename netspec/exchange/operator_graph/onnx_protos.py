@@ -1,4 +1,4 @@
-"""Nodes and graphs of an ONNX file as plain data. Functions, its own or ONNX's, become the nodes they stand for."""
+"""Read nodes and graphs of an ONNX file as plain data. Functions, the file's or ONNX's, are inlined."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Nodes:
     def node(
         self, node: onnx.NodeProto, opsets: Mapping[str, int], caller_attributes: Mapping[str, Any] | None = None
     ) -> OperatorNode:
-        """One node; attributes that refer to those of the function around it are taken from `caller_attributes`."""
+        """One node; attributes that refer to an attribute of the enclosing function get its value from the caller."""
         op_type, domain = text(node.op_type), _domain(text(node.domain))
         version = opsets.get(domain, 0)
         attributes = dict(defaults(op_type, version, domain))
@@ -137,7 +137,7 @@ class Nodes:
                 return self.arrays.sparse(attribute.sparse_tensor)[1]
             case kinds.GRAPH:
                 return self.graph(attribute.g, opsets, caller_attributes)
-        return attribute  # what no rule takes
+        return attribute  # of a type that no rule supports
 
 
 @cache
@@ -173,7 +173,7 @@ def twice(names: Iterable[str], kind: str) -> list[str]:
 
 
 def rename(node: OperatorNode, renamed: Callable[[str], str]) -> OperatorNode:
-    """The node with other names of tensors, also in graphs within it."""
+    """Rename the tensors of a node, also in graphs within it."""
     attributes = {
         name: _graph_renamed(value, renamed) if isinstance(value, Subgraph) else value
         for name, value in node.attributes.items()
@@ -194,14 +194,14 @@ def _graph_renamed(graph: Subgraph, renamed: Callable[[str], str]) -> Subgraph:
 def inlined(
     graph: Subgraph, inputs: Sequence[str], prefix: str
 ) -> tuple[dict[str, NDArray[Any]], list[OperatorNode], tuple[str, ...]]:
-    """The constants and nodes of a graph within a node, and its outputs, by names that are nowhere else."""
+    """The constants, nodes and outputs of a graph within a node, with unique names of tensors."""
     names = {name: f"{prefix}/{name}" for name in graph.own if name} | dict(zip(graph.inputs, inputs, strict=True))
     renamed_graph = _graph_renamed(graph, lambda name: names.get(name, name))
     return dict(renamed_graph.constants), list(renamed_graph.nodes), renamed_graph.outputs
 
 
 def as_proto(node: OperatorNode) -> onnx.NodeProto:
-    """The node as ONNX has it."""
+    """Convert a node to an ONNX message."""
     from onnx import helper, numpy_helper
 
     attributes = {}
@@ -216,7 +216,7 @@ def as_proto(node: OperatorNode) -> onnx.NodeProto:
 
 
 def _graph_as_proto(graph: Subgraph) -> onnx.GraphProto:
-    """A graph within a node as ONNX has it, without types."""
+    """Convert a graph within a node to an ONNX message, without types."""
     from onnx import ValueInfoProto, helper, numpy_helper
 
     inputs, outputs = ([ValueInfoProto(name=name) for name in names] for names in (graph.inputs, graph.outputs))
@@ -225,7 +225,7 @@ def _graph_as_proto(graph: Subgraph) -> onnx.GraphProto:
 
 
 def body(node: OperatorNode, types: Sequence[TensorType | None]) -> list[OperatorNode] | None:
-    """The nodes by which ONNX defines an operator, for operands of these types; None if it does not."""
+    """The nodes by which ONNX defines an operator, for operands of these types; None if it is a primitive."""
     schema = _schema(node.op_type, node.opset, node.domain)
     if schema is None:
         return None
@@ -239,7 +239,7 @@ def _function_of(schema: Any, node: OperatorNode, types: Sequence[TensorType | N
     import onnx
 
     def nearest(versions: Sequence[int]) -> int:
-        """The newest that is not newer than the node; else the oldest: it says the same of the operator's version."""
+        """The newest version up to the node's opset, else the oldest one; 0 without any."""
         return max((version for version in versions if version <= node.opset), default=min(versions, default=0))
 
     def type_bytes(kind: TensorType | None) -> bytes:
@@ -274,8 +274,8 @@ def _domain(name: str) -> str:
 def _path(node: onnx.NodeProto) -> str:
     """The module in a node's metadata, as PyTorch's exporter writes it, and the operator; empty without one.
 
-    The scopes are a list, `['', 'encoder', 'encoder.layers.0', 'linear']`: from the model itself to the
-    operation, each by its whole name.
+    The scopes are a list from the model to the operation, `['', 'encoder', 'encoder.layers.0', 'linear']`, in which
+    each module has its full name.
     """
     scopes = next((text(entry.value) for entry in node.metadata_props if entry.key == SCOPES), "")
     path, before = [], ""
