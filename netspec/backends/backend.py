@@ -24,11 +24,11 @@ PACKAGES = {
     "cublaslt": "netspec.backends.cuda.cublaslt",
     "cudnn": "netspec.backends.cuda.cudnn",
 }
-"""The package of each backend. `netspec.distributed` adds those of operations between workers."""
+"""The package of each backend. `netspec.distributed` adds the backends of operations between workers."""
 COMMUNICATION = {"workers", "nccl"}
 """Backends of operations between workers, which are only registered once `netspec.distributed` is imported."""
 ALWAYS_ENABLED = {"reference", *COMMUNICATION}
-"""Backends that NETSPEC_KERNELS cannot leave out."""
+"""Backends that NETSPEC_KERNELS cannot disable."""
 
 
 def register_backend(name: str, package: str) -> None:
@@ -57,7 +57,7 @@ def load_kernels(*names: str) -> None:
 def unavailable_reasons(names: Sequence[str]) -> dict[str, str]:
     """The backends among `names` that cannot be used here, each with the reason.
 
-    The environment variable NETSPEC_KERNELS, a comma-separated list of names, leaves out the others.
+    The environment variable NETSPEC_KERNELS, a comma-separated list of names, disables all other backends.
     """
     reasons = {name: _unavailable_reason(name) for name in names}
     return {name: reason for name, reason in reasons.items() if reason is not None}
@@ -73,7 +73,7 @@ def _unavailable_reason(name: str) -> str | None:
 
 
 def is_enabled(name: str) -> bool:
-    """Whether the environment variable NETSPEC_KERNELS, if it is set, includes a backend."""
+    """Whether a backend is enabled: included in the environment variable NETSPEC_KERNELS, if that is set."""
     enabled = os.environ.get("NETSPEC_KERNELS", "")
     return not enabled or name in {*ALWAYS_ENABLED, *(word.strip() for word in enabled.split(","))}
 

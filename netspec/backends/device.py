@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def numpy_type(dtype: DType) -> str:
-    """NumPy's name of an element type. Registers bfloat16 with NumPy."""
+    """NumPy's name of an element type. Registers bfloat16 with NumPy if needed."""
     if dtype == DType.BFLOAT16:
         import ml_dtypes  # noqa: F401, TID251  # it registers the type
     return str(dtype)
@@ -84,9 +84,9 @@ class Device:
     verified_on_first_use: ClassVar[bool] = False
     """Whether to check the device when it is used for the first time."""
     verification: Verification | None = None
-    """The check of this device, or of the one that `auto` rejected for failing it; None if it was not checked."""
+    """The check of this device, or of the device that `auto` rejected because it failed; None without a check."""
     warnings: Sequence[str] = ()
-    """Faults of the device, which is used nevertheless."""
+    """Faults of the device; it is used nevertheless."""
     disabled_kernels: Mapping[str, str] = MappingProxyType({})
     """Reasons why kernels are not used, by label."""
 
@@ -107,7 +107,7 @@ class Device:
         raise NotImplementedError  # abstract
 
     def device_hint(self, dtype: DType) -> str:
-        """The option that selects devices which compute in a 16-bit type, for an error on a device that does not."""
+        """The option that selects a device which computes in a 16-bit type, for the error of a device that can't."""
         return "`--device cuda`"
 
     def share(self, nbytes: int) -> Any:
@@ -141,7 +141,7 @@ class Device:
         return None
 
     def settle(self) -> None:
-        """Return memory that compiling or initializing used to the system."""
+        """Release memory that compilation or initialization has used."""
 
     def running(self) -> AbstractContextManager[object]:
         """Context in which kernels that use the array library run."""
@@ -152,11 +152,11 @@ class Device:
         return nullcontext()
 
     def run_context(self, *, array_code: bool) -> Callable[[], AbstractContextManager[object]]:
-        """Make the context in which a program runs. Entering the CPU's takes 10 µs."""
+        """Return a factory of the context in which a program runs. Entering the CPU's context takes 10 µs."""
         return self.running if array_code else nullcontext
 
     def guarded_context(self) -> AbstractContextManager[object]:
-        """Context in which calls are bound that must not write if the guard was not finite."""
+        """Context in which calls are bound that must not write after a guard that was not finite."""
         return nullcontext()
 
     def executor(self, bound: BoundProgram) -> Executor:
@@ -228,7 +228,7 @@ class Device:
 
     @property
     def has_tf32(self) -> bool:
-        """Whether some kernel multiplies float32 operands faster by rounding them to tf32."""
+        """Whether any kernel multiplies float32 operands faster by rounding them to tf32."""
         return any(
             kernel.tf32 and kernel.label not in self.disabled_kernels for kernel in registered_kernels(self.kernels)
         )

@@ -1,4 +1,4 @@
-"""All devices by name: the CPU, the reference device, the null device and GPUs; and how one is opened."""
+"""All devices by name: the CPU, the reference device, the null device and GPUs; `open_device` opens one."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class CpuDevice(ArrayDevice):
         return _from_aligned(raw, nbytes)
 
     def share(self, nbytes: int) -> Any:
-        """Memory that starts at a page boundary in each process, and so has the same alignment in all."""
+        """Shared memory; it starts at a page boundary in each process, so its alignment is the same in all."""
         return _from_aligned(world().share_memory(nbytes + ALIGNMENT), nbytes)
 
     def free_bytes(self) -> int | None:
-        """Free memory of the machine, or what is left of the limit of this process."""
+        """Free memory of the machine, or the rest of this process's limit."""
         return free_memory()
 
     def settle(self) -> None:
@@ -138,7 +138,7 @@ class NullDevice(Device):
         return listing(notes, len(notes))
 
     def refusal(self) -> InputError:
-        """The error of an attempt to run something on this device."""
+        """The error for running something on this device."""
         return InputError(
             f"the device `{self.name}` only plans: it has no memory, and nothing runs on it",
             expected=f"one of {listing([name for name, cls in DEVICES.items() if cls.runs])}",
@@ -186,7 +186,7 @@ class PlannedGpu(NullDevice):
         return [*CaptureLimits.of(plan).notes(), *unasked]
 
     def identity(self) -> list[str]:
-        """Name of the GPU: measurements on such a GPU are stored under the name that it reports."""
+        """The name that such a GPU reports, under which measurements on it are stored."""
         return [self.gpu.title]
 
     def descriptions(self) -> dict[str, str]:
@@ -207,7 +207,7 @@ DEVICES: dict[str, type[Device]] = {
 
 
 def _from_aligned(raw: Any, nbytes: int) -> Any:
-    """The first `nbytes` of an array from an aligned address on."""
+    """The first `nbytes` bytes of an array that start at an aligned address."""
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes]
 
@@ -255,9 +255,9 @@ def open_device(
 
 
 def _verified(device: Device, *, is_auto: bool) -> tuple[Device, str | None]:
-    """The device without kernels that failed its check; the CPU if its steps can't be trusted and `auto` chose it.
+    """The device, without the kernels that failed its check; and why it is replaced by the CPU, if it is.
 
-    Also why it is the CPU.
+    `auto` replaces a device whose training steps can't be trusted.
     """
     from netspec.backends.verification import verified_on_first_use
 

@@ -86,7 +86,7 @@ class DiskCache:
 
 
 def _private(path: Path) -> bool:
-    """Return whether only the user can write to a folder; take write permission on the user's own from others."""
+    """Return whether only the user can write to a folder; deny others write permission if the user owns it."""
     state = path.stat()
     if state.st_uid != os.getuid():
         return False

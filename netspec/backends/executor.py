@@ -55,11 +55,11 @@ class Executor:
         for name, array in self.targets.items():
             upload(array, inputs[name])
 
-    def take(self) -> None:
+    def take_inputs(self) -> None:
         """Copy the inputs written last to the arrays that calls read, for callers that run calls one by one."""
 
     def start_singly(self) -> None:
-        """Start each call by itself in all further runs, even if the device can combine them."""
+        """Start each call separately in all later runs, even if the device can combine calls."""
 
     def run(self) -> Outcome:
         """Run once. Raises `NonFiniteLoss`, for this run or a previous one, before any state is written."""
@@ -77,11 +77,11 @@ class Executor:
 class CallSequence:
     """Thunks that are called in order, each with the number of threads that it needs.
 
-    After the calls the number of threads is `usual` again, for other users of the pool.
+    Then the number of threads is set to `usual` again, for other users of the thread pool.
     """
 
     def __init__(self, set_threads: Callable[[int], None], usual: int, wait: Thunk | None = None) -> None:
-        """`wait` returns when work that the calls only start is done."""
+        """`wait` waits for work that calls start without waiting for it."""
         self._wait = wait or _done
         self._nodes: list[Node | None] = []
         self._thunks: list[Thunk] = []
@@ -114,7 +114,7 @@ class CallSequence:
                 self._set_threads(self._usual)
 
     def only(self, is_wanted: Callable[[Node], bool]) -> list[Thunk]:
-        """The thunks of the nodes for which `is_wanted` is true."""
+        """The thunks of the nodes for which `is_wanted` returns True."""
         steps = zip(self._nodes, self._thunks, strict=True)
         return [thunk for node, thunk in steps if node is not None and is_wanted(node)]
 
@@ -150,10 +150,10 @@ class CallSequence:
 
 
 class CallTimer:
-    """Times calls by the clock of the host: calls on the CPU are done when they return."""
+    """Times calls by the host's clock: calls on the CPU are done when they return."""
 
     track: str | None = None
-    """Name of the queue in which calls run; None if they run in the thread that makes them."""
+    """Name of the queue in which calls run; None if they run in the calling thread."""
 
     def __init__(self) -> None:
         self._calls: list[tuple[Node | None, float, float]] = []

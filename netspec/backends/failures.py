@@ -28,7 +28,7 @@ class NonFiniteLoss(Exception):
 
 
 def first_inside(node: Node, operands: Sequence[Any]) -> Node:
-    """The first of a fused node's parts with a result that is not finite, computed by the reference kernels.
+    """The first part of a fused node with a result that is not finite, as computed by the reference kernels.
 
     `operands` are the finite arrays that the node reads. Returns the node itself if the reference finds no such result.
     """

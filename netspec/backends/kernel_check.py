@@ -66,8 +66,8 @@ def repacking(device: Device, kind: TensorType, source_layout: Layout, target_la
 def signatures(device: Device, kernel: Kernel, call: OpCall) -> list[LayoutSignature]:
     """Return the layouts of a call's operands and results that a kernel accepts.
 
-    For plain operands and for channels-last ones; both also in the 16-bit types of the device, if the kernel supports
-    them. As in the layout pass, the results of an elementwise op are stored like its operands.
+    For plain and for channels-last operands, each also in the 16-bit types of the device, if the kernel supports
+    these. As in the layout pass, the results of an elementwise op are stored like its operands.
     """
 
     def channels_last(kind: TensorType) -> Layout:
@@ -95,7 +95,7 @@ def signatures(device: Device, kernel: Kernel, call: OpCall) -> list[LayoutSigna
 
 
 def in_type(call: OpCall, signature: LayoutSignature, dtype: DType) -> LayoutSignature:
-    """The layouts with all float32 operands and results in another type."""
+    """The layouts, with all float32 operands and results stored in another type."""
 
     def stored(values: Sequence[Value], layouts: Sequence[Layout]) -> tuple[Layout, ...]:
         floats = [value.dtype == DType.FLOAT32 for value in values]
@@ -112,7 +112,7 @@ def is_narrow(signature: LayoutSignature) -> bool:
 
 
 def for_signature(call: OpCall, signature: LayoutSignature) -> OpCall:
-    """The call, with operands that bfloat16 and float16 can represent if any operand or result is stored in 16 bits."""
+    """The call; if any operand or result is stored in 16 bits, operands are values that fit in 16 bits exactly."""
     if not is_narrow(signature):
         return call
     return OpCall(call.node, tuple(_in_16_bits(x) if x.dtype == np.float32 else x for x in call.operands))
@@ -133,7 +133,7 @@ def bound(
     outputs: Sequence[Any],
     workspace: Any = None,
 ) -> Callable[[], None]:
-    """A call of the kernel; by default, its workspace is allocated here."""
+    """A call of the kernel; its workspace is allocated if none is given."""
     if workspace is None:
         workspace = workspace_of(device, kernel, call, signature)
     thunk: Thunk = kernel.bind(call.node, Buffers(tuple(inputs), tuple(outputs), signature, workspace))
@@ -162,7 +162,7 @@ def operands(device: Device, call: OpCall, signature: LayoutSignature) -> list[A
 
 
 class WrongResult(AssertionError):
-    """A kernel does not compute what the reference does."""
+    """A kernel's results differ from the reference."""
 
 
 def agree(actual: Any, expected: np.ndarray, *, rounded_twice: bool = False) -> None:

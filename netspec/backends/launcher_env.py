@@ -33,7 +33,7 @@ def launcher_rank(environment: Mapping[str, str] = os.environ) -> int | None:
 
 
 def is_host_spokesman(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether this process prints messages that all processes of its host have in common."""
+    """Return whether this process prints the messages that are the same for all processes of its host."""
     return _first((*HOST_RANKS, *RANKS), environment) in (None, 0)
 
 

@@ -1,4 +1,4 @@
-"""The memory of this machine: what it has, and what is free."""
+"""Total and free memory of this machine."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ def machine_memory(group: Path = GROUP) -> int | None:
 
 
 def _numbers(file: Path) -> dict[str, int]:
-    """The name and the value in each line."""
+    """The value in each line, by the name before it."""
     lines = (line.split() for line in file.read_text().splitlines())
     return {words[0]: int(words[1]) for words in lines}

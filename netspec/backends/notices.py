@@ -1,4 +1,4 @@
-"""Lines that tell the user of a command about its device, and why it waits."""
+"""Lines for the user of a command: about the device, and why the command waits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class WaitNotices(Notices):
 
     @contextmanager
     def compilation(self) -> Iterator[None]:
-        """Context in which a kernel is compiled. The first one after `PATIENCE` is announced."""
+        """Context in which a kernel is compiled. After `PATIENCE` seconds of compilation, a notice is printed."""
         if self._compiled_seconds > PATIENCE:
             self._pass_on("compiling kernels (first run only)…")
         began = time.perf_counter()
@@ -75,4 +75,4 @@ class WaitNotices(Notices):
 
 
 device_notices, wait_notices = DeviceNotices(), WaitNotices()
-"""Those of this process."""
+"""The notices of this process."""

@@ -30,7 +30,7 @@ class OpCall:
 
     @property
     def feeds(self) -> dict[str, np.ndarray]:
-        """The operands by the names of the inputs."""
+        """The operands, by the names of the inputs."""
         return {value.op.label: array for value, array in zip(self.node.inputs, self.operands, strict=True)}  # type: ignore[attr-defined]  # all are inputs
 
     @property
@@ -47,7 +47,7 @@ class OpCall:
 def spread(
     random: np.random.Generator, shape: tuple[int, ...], low: float, high: float, offset: float = 0.37
 ) -> np.ndarray:
-    """Values between low and high, no two of them close: a small step changes no order and crosses no kink.
+    """Values between low and high, no two of them close: a small step does not change their order or cross a kink.
 
     The offset keeps them away from 0, where piecewise functions have their kinks, and from arrays with another offset.
     """
@@ -68,12 +68,12 @@ def call(op: Op, *operands: Any) -> OpCall:
 
 
 def numbers(*sizes: int, low: float = -2.0, high: float = 2.0, offset: float = 0.37) -> np.ndarray:
-    """An array of this shape for samples of ops; a different offset gives different values."""
+    """An array of this shape, as an operand of sample calls; a different offset gives different values."""
     return spread(generator(f"{sizes}{offset}"), sizes, low, high, offset)
 
 
 def own_calls(kernel: Kernel) -> Iterator[OpCall]:
-    """The samples of a kernel."""
+    """Calls of the kernel's samples."""
     for op, types in kernel.samples():
         yield call(op, *(numbers(*kind.shape, offset=0.1 * i).astype(str(kind.dtype)) for i, kind in enumerate(types)))
 
@@ -94,7 +94,7 @@ def code_of(call: OpCall) -> Any:
     return tuple((value.dtype, value.shape == results[0].shape) for value in (*operands, *results))
 
 
-def over(call: OpCall) -> tuple[tuple[int, ...], ...]:
+def inplace_choices(call: OpCall) -> tuple[tuple[int, ...], ...]:
     """For each result, the indices of the operands that it may overwrite."""
     operands = call.node.inputs
     choices = (call.op.inplace_operands(result.index, operands) for result in call.node.outputs)

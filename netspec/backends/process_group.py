@@ -1,4 +1,4 @@
-"""`ProcessGroup`: what devices and programs need to know of the other workers, here a group of one process.
+"""`ProcessGroup`: the group of workers as devices and programs see it, here a group of one process.
 
 `netspec.distributed` installs its own group when it is imported; without it every process is alone.
 """
@@ -19,7 +19,7 @@ NAP = 5e-5
 
 
 class PeerFailure(Exception):
-    """Another worker has failed: what this one waits for never arrives."""
+    """Another worker has failed, so that this worker would wait forever."""
 
 
 class ProcessGroup:
@@ -38,7 +38,7 @@ class ProcessGroup:
 
     @contextmanager
     def silence(self) -> Iterator[None]:
-        """Keep programs from communicating inside the block."""
+        """Prevent programs from communicating inside the block."""
         self.silent = True
         try:
             yield
@@ -59,7 +59,7 @@ class ProcessGroup:
         return np.zeros(nbytes, np.uint8)
 
     def wait_until(self, done: Callable[[], bool]) -> None:
-        """Return when `done` does so with True. Raises `PeerFailure` if another worker has failed."""
+        """Wait until `done()` is true. Raises `PeerFailure` if another worker has failed."""
         while not done():
             time.sleep(NAP)
 
@@ -79,17 +79,17 @@ class RecordedGraphs(Protocol):
 
 
 communicating_graphs: WeakSet[RecordedGraphs] = WeakSet()
-"""Owners of graphs to be dropped before communication between GPUs ends: since 2.26 NCCL waits for that."""
+"""Owners of graphs that must be dropped before NCCL groups are destroyed: since version 2.26, NCCL waits for that."""
 
 _ALONE = ProcessGroup()
 _installed: list[Callable[[], ProcessGroup]] = []
 
 
 def world() -> ProcessGroup:
-    """Return the group of all workers of this training."""
+    """Return the group of all workers of this job."""
     return _installed[-1]() if _installed else _ALONE
 
 
 def install_world(current: Callable[[], ProcessGroup]) -> None:
-    """Have `world` return what `current` returns."""
+    """Make `world` return what `current` returns."""
     _installed[:] = [current]

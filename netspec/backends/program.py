@@ -34,7 +34,7 @@ class Program:
     """
 
     def __init__(self, plan: ExecutionPlan, device: Device, states: States, arena: Any = None) -> None:
-        """`arena` is memory for the values of a run, which programs that run in turns can share."""
+        """`arena` is memory for the values of a run. Programs can share it if they never run at the same time."""
         if not device.runs:
             assert isinstance(device, NullDevice)
             raise device.refusal()
@@ -61,7 +61,7 @@ class Program:
         self._before, self._after = before, after
         array_code = any(choice.kernel.uses_array_library for choice in plan.choices.values())
         self._around = device.run_context(array_code=array_code)
-        self._prepared: int | None = None  # the version of the states that the invariant nodes have read
+        self._prepared: int | None = None  # version of the states that the invariant nodes have read
         self._outputs = {name: self._arrays[value] for name, value in plan.graph.outputs.items()}
         self._guard = guard = None if plan.graph.guard is None else self._arrays[plan.graph.guard]
         inputs = {name: self._arrays[value] for name, value in self.inputs.items()}
@@ -130,7 +130,7 @@ class Program:
         return self.outcome()
 
     def _writing(self) -> None:
-        """Notify other programs that states change; the invariant nodes of this one read none of them."""
+        """Notify other programs that states change; the invariant nodes of this program do not read these states."""
         if self.plan.graph.updates:
             self.states.version += 1
             self._prepared = self.states.version
@@ -144,7 +144,7 @@ class Program:
             self.timed_invariant()
         self._writing()
         with self._around():
-            self._steps.take()
+            self._steps.take_inputs()
             return [*self._before.timed_calls(), *self._after.timed_calls()]
 
     def timed_invariant(self) -> list[tuple[Node | None, float]]:
@@ -155,7 +155,7 @@ class Program:
         return seconds
 
     def profile(self, timer: CallTimer) -> None:
-        """Let `timer` record each call of all further runs; a run that is not profiled has no part in this."""
+        """Make `timer` record each call of all later runs. Programs that are not profiled have no overhead."""
         for calls in (self._first, self._before, self._after):
             calls.wrap(timer.wrap)
         self._steps.start_singly()
@@ -163,8 +163,8 @@ class Program:
     def trace(self) -> Iterator[tuple[Node, list[Any]]]:
         """Run once, one node at a time; yield each node with copies of its results.
 
-        Ends after a guard that is not finite, before any state changes, as `run` does. Results in a layout that only
-        kernels know are left out.
+        Ends after a guard that is not finite, before any state changes, as `run` does. Results in opaque layouts are
+        left out.
         """
 
         def traced(calls: CallSequence) -> Iterator[tuple[Node, list[Any]]]:
@@ -174,7 +174,7 @@ class Program:
                     yield node, [self.device.fetch(self._arrays[value]) for value in plain]
 
         with self._around():
-            self._steps.take()
+            self._steps.take_inputs()
             yield from traced(self._first)
             self._prepared = self.states.version
             yield from traced(self._before)
@@ -187,7 +187,7 @@ class Program:
         return self.plan.layouts[value].opaque is None
 
     def only(self, is_wanted: Callable[[Node], bool]) -> Callable[[], None]:
-        """Return a call that runs some nodes in order on the memory of the last run, for timing."""
+        """Return a call that runs only some nodes, in order, on the memory of the last run; for timing."""
         thunks = [*self._before.only(is_wanted), *self._after.only(is_wanted)]
 
         def run() -> None:
@@ -212,20 +212,20 @@ class Program:
     def _first_non_finite(self) -> tuple[Node | None, str | None]:
         """Run the part before the guard again, one node at a time, and check each result. Inputs are still valid.
 
-        It runs to the end, because other workers wait for what it sends. Values received from them are for them to
-        explain.
+        It runs to the end, because other workers wait for its messages. If a received value is not finite, its sender
+        finds the origin.
         """
 
         def finite(value: Value) -> bool:
             array = self._arrays.get(value)
             return array is None or not value.dtype.is_float or bool(np.isfinite(self.device.fetch(array)).all())
 
-        self._steps.take()
+        self._steps.take_inputs()
         origin: tuple[Node | None, str | None] | None = None
         read: list[Any] | None = None
 
         def keep(node: Node | None) -> None:
-            """Copy the operands of a node that computes several steps at once, since it may overwrite them."""
+            """Copy the operands of a node that fuses several ops, since it may overwrite them."""
             nonlocal read
             read = None
             if origin is None and node is not None and len(node_scopes(node)) > 1:

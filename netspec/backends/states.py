@@ -17,7 +17,7 @@ class States(Mapping[str, Any]):
         """States in `shared` are in a block that all workers of the host share, in the same order."""
         self.device = device
         self.version = 0
-        """Incremented when states are written: values computed from them before may be out of date."""
+        """Incremented when states are written: values computed from earlier states may be out of date."""
         self.types = dict(types)
         offsets: dict[str, int] = {}
         sizes = {False: 0, True: 0}
@@ -30,7 +30,7 @@ class States(Mapping[str, Any]):
         self._constants: dict[str, Any] = {}
 
     def add_constants(self, types: Mapping[str, TensorType], values: Mapping[str, float]) -> None:
-        """Add scalars that programs read and never write. They are not among the names of the states."""
+        """Add scalars that programs read and never write. They are not listed with the states."""
         for name, kind in types.items():
             self._constants[name] = self.device.view(self.device.allocate(align_up(kind.nbytes)), 0, kind)
             self.device.upload(self._constants[name], values[name])

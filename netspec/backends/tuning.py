@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from netspec.backends.device import Device
 
 QUICK_BUDGET = 2.0
-"""Seconds that `quick` spends in total; nodes that come later keep the kernel with the highest rank."""
+"""Seconds that `quick` spends in total; later nodes keep the kernel with the highest rank."""
 ROUNDS = 5
 ROUND_SECONDS = {"quick": 0.002, "full": 0.02}
-"""Duration of each kernel in a round, of one call at least."""
+"""Duration of a round for each kernel, which is at least one call."""
 
 
 class Tuner:
@@ -49,7 +49,7 @@ class Tuner:
 
     @cached_property
     def _file(self) -> str:
-        """The file of this machine's winners: other libraries, threads or devices have other files."""
+        """The file of this machine's winners; other libraries, thread counts or devices use other files."""
         libraries = {name: text for name, text in self.device.descriptions().items() if name not in COMMUNICATION}
         key = [*self.device.identity(), platform.machine(), version("netspec"), sorted(libraries.items())]
         return f"{sha256(json.dumps(key).encode()).hexdigest()[:32]}.json"
@@ -61,7 +61,7 @@ class Tuner:
         return json.loads(content) if content is not None else {}
 
     def measured_seconds(self, node: Node, offers: Sequence[KernelOption]) -> Sequence[float] | None:
-        """Measured seconds of each option, now or earlier; None if there is no measurement and no time left for one."""
+        """Seconds of each option, measured now or earlier; None if there is no measurement and no time for one."""
         key, names = _key(node), [_name(offer) for offer in offers]
         times = self._measured.get(key, {})
         if not times.keys() >= set(names):

@@ -62,7 +62,7 @@ class DeviceCheck:
     kind: CheckKind
     status: Literal["passed", "failed", "skipped"]
     calls: int = 0
-    """Number of calls, in different layouts and element types, or of trainings."""
+    """Number of calls, in different layouts and element types, or of training runs."""
     reason: str | None = None
     """Why it failed or was skipped."""
 
@@ -80,7 +80,7 @@ class Verification:
 
     device: str
     quick: bool
-    """Whether it was the short form: one call per op and layout, and one training."""
+    """Whether it was the short form: one call per op and layout, and one training run."""
     checks: tuple[DeviceCheck, ...]
     seconds: float
     problem: str | None = None
@@ -105,7 +105,7 @@ class Verification:
 
     @property
     def distrust_reason(self) -> str | None:
-        """Why the steps of a training can't be trusted, although failed kernels are disabled; None if they can."""
+        """Why training steps can't be trusted, although failed kernels are disabled; None if they can."""
         bad = [f"{check.name} failed: {check.reason}" for check in self.failed if check.kind == "training"]
         return next(iter(bad), self.problem)
 
@@ -124,12 +124,12 @@ class Verification:
         return [f"{text}; {report}" for text in result]
 
     def rejection(self) -> str:
-        """Why `auto` does not choose the device."""
+        """The message that reports why `auto` does not choose the device."""
         report = REPORT.format(self.device)
         return f"running on the CPU, not on a GPU: `{self.device}` failed its check: {self.distrust_reason}; {report}"
 
     def facts(self) -> dict[str, Any]:
-        """Return the part for the log of a run: the result without the checks that passed."""
+        """Return the result for the log of a run: without the checks that passed."""
         return {**self.as_json(), "checks": [asdict(check) for check in self.checks if check.status != "passed"]}
 
     def as_json(self) -> dict[str, Any]:
@@ -200,8 +200,8 @@ class _Supervisor:
         )
 
     def run_process(self) -> bool:
-        """Start a process for the checks without a result; return whether another one must continue."""
-        seconds = self._left() - self._limits.call  # a check that begins then is known to hang before the end
+        """Start a process for the checks without a result; return whether a new process must continue."""
+        seconds = self._left() - self._limits.call  # leaves time to detect that the last check hangs
         if seconds <= 0:
             return False
         done = {name: asdict(check) for name, check in self._done.items()}
@@ -227,7 +227,7 @@ class _Supervisor:
         return self._began + self._limits.total - time.monotonic()
 
     def _follow(self, events: Queue[dict[str, Any] | None], exit_reason: Callable[[], str]) -> bool:
-        """Handle the events of a process; return whether another one must continue."""
+        """Handle the events of a process; return whether a new process must continue."""
         current: tuple[str, CheckKind] | None = None
         call, wait = "", self._left()
         while True:
@@ -272,7 +272,7 @@ class _Supervisor:
 
 def _read_lines(stream: Any, events: Queue[dict[str, Any] | None]) -> None:
     """Put the events that are written to a stream into a queue, and None at its end."""
-    with stream, contextlib.suppress(ValueError):  # the process may be killed in the middle of a line
+    with stream, contextlib.suppress(ValueError):  # a killed process may leave an incomplete line
         for line in stream:
             events.put(json.loads(line))
     events.put(None)
@@ -293,7 +293,7 @@ def _exit_reason(process: subprocess.Popen[str], messages: Any) -> str:
 
 
 def verified_on_first_use(device: Device) -> Verification | None:
-    """The stored verification of a device, or that of a short form that runs now; None if it is switched off.
+    """The stored verification of a device, or a short one that runs now; None if verification is switched off.
 
     The results of all workers are merged, so that all use the same kernels.
     """
@@ -323,7 +323,7 @@ def _read(content: bytes | None) -> Verification | None:
 
 
 def _merged(reports: Sequence[dict[str, Any]]) -> Verification:
-    """The result for all workers: a failure of one holds for all."""
+    """The result for all workers: a failure on one worker counts for all."""
     results = [Verification.from_json(report) for report in reports]
     order = {"failed": 0, "skipped": 1, "passed": 2}
     checks: dict[str, DeviceCheck] = {}

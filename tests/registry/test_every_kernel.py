@@ -29,7 +29,7 @@ from netspec.backends.kernel_check import (
     repacking,
     signatures,
 )
-from netspec.backends.op_call import OpCall, code_of, is_double, over, own_calls
+from netspec.backends.op_call import OpCall, code_of, inplace_choices, is_double, own_calls
 from netspec.backends.openmp import using_threads
 from netspec.errors import NetspecError
 from netspec.graph.kernel import Kernel, kernel_candidates, kernels_for, registered_kernels
@@ -119,7 +119,7 @@ def exemplars() -> frozenset[Case]:
     cases: dict[Any, Case] = {}
     for label, kernel, call in accepting():
         if not is_double(call):
-            cases.setdefault((label, kernel, code_of(call), over(call)), (label, kernel, call))
+            cases.setdefault((label, kernel, code_of(call), inplace_choices(call)), (label, kernel, call))
     return frozenset(cases.values())
 
 
@@ -249,7 +249,7 @@ def test_computes_any_one_of_its_results(case: Case) -> None:
         agree(fetch(device, outputs[index], call.node.types[index], signature.outputs[index]), right)
 
 
-@each_kernel(applies=lambda case: any(over(case[2])) and case in exemplars())
+@each_kernel(applies=lambda case: any(inplace_choices(case[2])) and case in exemplars())
 def test_an_operand_is_overwritten_only_if_the_op_allows_it(case: Case) -> None:
     device, kernel, call = devices()[case[0]], case[1], case[2]
     for signature in {is_narrow(candidate): candidate for candidate in signatures(device, kernel, call)}.values():

@@ -42,7 +42,7 @@ def without_axis(array: Any, axis: int) -> Any:
 
 
 class AxisKernel(Kernel):
-    """Base class: operands are plain, or channels-last if the axis is that of the channels."""
+    """Base class: operands are plain, or channels-last if the axis is the channel axis."""
 
     def axis(self, node: Node) -> int:
         """The axis, counted from the front."""

@@ -30,16 +30,15 @@ class ChannelNormKernel(Kernel):
 
 
 class OperandExtent(Enum):
-    """Description of how an operand broadcasts to the normalized one."""
+    """How an operand broadcasts to the normalized operand. The values name the index variable of generated code."""
 
     WHOLE = "at"
     CHANNEL = "c"
     SINGLE = "0"
-    """The values name the index variable of generated code: element, channel, or always the first."""
 
 
 def operand_extent(axis: int, x: TensorType, operand: TensorType) -> OperandExtent | None:
-    """Return how an operand broadcasts to `x`; None if it does so in a different way."""
+    """Return how an operand broadcasts to `x`; None if in another way than these."""
     padded = (1,) * (x.rank - operand.rank) + operand.shape
     if padded == x.shape:
         return OperandExtent.WHOLE
@@ -49,7 +48,7 @@ def operand_extent(axis: int, x: TensorType, operand: TensorType) -> OperandExte
 
 
 def normalization_op(op: Op) -> ChannelwiseOp:
-    """The normalization op, also inside of a fused op."""
+    """The normalization op itself, even if it is part of a fused op."""
     anchor = op.anchor if isinstance(op, EpilogueFused) else op.op if isinstance(op, PrologueFused) else op
     assert isinstance(anchor, ChannelwiseOp)
     return anchor

@@ -14,7 +14,7 @@ from netspec.graph.types import TensorType
 from netspec.graph.value import Node
 
 MAX_RUNS = 64
-"""Maximum number of runs that are copied by a call each: with more, calling takes as long as copying."""
+"""Maximum number of runs, each copied by a separate call: with more, the calls take as long as the copies."""
 
 
 class ArrayArithmetic(Protocol):
@@ -100,7 +100,7 @@ class BaseConcatKernel(LayoutPreservingCopy):
 
 
 class BaseSliceKernel(LayoutPreservingCopy):
-    """Copy a part."""
+    """Copy a slice."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op = node.op
@@ -120,7 +120,7 @@ class BaseSplitKernel(LayoutPreservingCopy):
 
 
 class RunCopyKernel(LayoutPreservingCopy):
-    """Base class of kernels that move elements by index, one run of adjacent elements at a time."""
+    """Base class of kernels that move elements by index, in runs of adjacent elements."""
 
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
         count = len(runs(op.index))

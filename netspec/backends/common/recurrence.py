@@ -21,7 +21,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 Cell = Callable[[Sequence[Any], Sequence[Any | None]], Thunk]
-"""Makes the call of a cell from the operands and results of a step; those of all steps have the same layout."""
+"""Makes the call of a cell from a step's operands and results, which have the same layout in all steps."""
 
 
 class StepProduct(Protocol):
@@ -31,7 +31,7 @@ class StepProduct(Protocol):
     """Bytes of scratch memory."""
 
     def bind(self, rows: Any, matrix: Any, bias: Any | None, result: Any, scratch: Any) -> tuple[list[Thunk], Thunk]:
-        """made = rows @ matrix + bias. Returns the calls to be made once, and the call of each step."""
+        """result = rows @ matrix + bias. Returns calls to run once before all steps, and the call of each step."""
         ...
 
 
@@ -61,13 +61,13 @@ class SequenceKernel(Kernel):
         """The product of each step."""
         raise NotImplementedError  # abstract
 
-    def held(self, node: Node) -> list[tuple[int, ...]]:
-        """Shapes of the scratch arrays, without the product's own memory."""
+    def scratch_shapes(self, node: Node) -> list[tuple[int, ...]]:
+        """Shapes of the scratch arrays; the product's scratch memory is separate."""
         raise NotImplementedError  # abstract
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         scratch = ScratchMemory(None, node.inputs[0].dtype)
-        for shape in self.held(node):
+        for shape in self.scratch_shapes(node):
             scratch.take(*shape)
         return scratch.used + align_up(self.multiplier(node).nbytes)
 
@@ -75,14 +75,14 @@ class SequenceKernel(Kernel):
         """The scratch arrays and the product's memory."""
         scratch, workspace = ScratchMemory(buffers.workspace, node.inputs[0].dtype), buffers.workspace
         assert workspace is not None
-        return [scratch.take(*shape) for shape in self.held(node)], workspace[scratch.used :]
+        return [scratch.take(*shape) for shape in self.scratch_shapes(node)], workspace[scratch.used :]
 
 
 class BaseRecurrenceKernel(SequenceKernel):
     """Forward kernel: the product, then the cell, at each step."""
 
     def _first(self, product: Any, bias: Any | None) -> Thunk:
-        """The product of the first step, whose state is 0."""
+        """A call that writes the product of the first step, whose state is 0: the bias, or 0."""
         return self.by.fill(0, product) if bias is None else self.by.copy(bias, product)
 
     def reject_reason(self, op: Recurrence, *types: TensorType) -> str | None:
@@ -96,7 +96,7 @@ class BaseRecurrenceKernel(SequenceKernel):
         biased = bool(op.split_operands(node.inputs[2:])[0])
         return self.product(node.inputs[0].shape[0], u, transposed=False, biased=biased)
 
-    def held(self, node: Node) -> list[tuple[int, ...]]:
+    def scratch_shapes(self, node: Node) -> list[tuple[int, ...]]:
         op, batch, (units, wide) = node.op, node.inputs[0].shape[0], node.inputs[1].shape
         assert isinstance(op, Recurrence)
         return [*[(batch, units)] * op.states, (batch, wide)]
@@ -156,7 +156,7 @@ class BaseRecurrenceGradKernel(SequenceKernel):
     def multiplier(self, node: Node) -> StepProduct:
         return self.product(node.inputs[0].shape[0], node.inputs[1].type, transposed=True, biased=False)
 
-    def held(self, node: Node) -> list[tuple[int, ...]]:
+    def scratch_shapes(self, node: Node) -> list[tuple[int, ...]]:
         op, batch, (units, wide) = node.op, node.inputs[0].shape[0], node.inputs[1].shape
         assert isinstance(op, RecurrenceGrad)
         carried = op.recurrence.gradient(node.inputs[0].dtype).carried
@@ -205,5 +205,5 @@ class BaseRecurrenceGradKernel(SequenceKernel):
 
 
 def _parts(array: Any, units: int) -> list[Any]:
-    """Views of a matrix, `units` columns each."""
+    """Views of a matrix, of `units` columns each."""
     return [array[:, start : start + units] for start in range(0, array.shape[1], units)]

@@ -52,7 +52,7 @@ def reduction_loops(op: Reduction, x: TensorType, layout: Layout) -> ReductionLo
 
 
 def array_loops(op: Reduction, x: TensorType, array: Any) -> tuple[ReductionLoops, int]:
-    """The loops over an operand in memory, and the number of elements that are reduced to one."""
+    """The loops over an operand in memory, and the number of elements that are reduced to each result."""
     loops = ReductionLoops.of(x.shape, element_strides(array), _result_strides(op, x))
     assert loops is not None
     return loops, prod(x.shape[axis] for axis in op.reduced_axes(x))

@@ -16,7 +16,7 @@ from netspec.graph.op import Op
 from netspec.graph.types import DType, TensorType
 
 CODED = frozenset({DType.FLOAT64, DType.FLOAT32, DType.INT64, DType.INT32, DType.UINT8, DType.BOOL})
-"""Supported element types, in which scalar code agrees with NumPy."""
+"""Supported element types: those in which scalar code agrees with NumPy."""
 Operand = Any
 """A symbol, or a Python number."""
 Code = tuple[tuple[str, ...], tuple[str, ...]]
@@ -100,7 +100,7 @@ class Symbol:
         return self.dtype.kind
 
     def like(self, other: Operand) -> Symbol:
-        """`other` as a symbol of this symbol's type if it is a Python number."""
+        """`other` as a symbol: a Python number becomes a constant of this symbol's type."""
         if not isinstance(other, Symbol):
             return self.trace.constant(other, self.kind)
         if other.kind != self.kind:
@@ -187,7 +187,7 @@ class ElementType:
 
 
 def power(x: Symbol, exponent: float) -> Symbol:
-    """x to a constant power; multiples of a quarter by products and roots, which are vector instructions."""
+    """x to a constant power. Multiples of ¼ use products and roots, which are vector instructions."""
     quarters = abs(exponent) * 4
     if not x.kind.is_float:
         raise Untraceable(f"it raises {x.kind} to a power")
@@ -294,13 +294,13 @@ class TracingNamespace:
         return self.trace.constant(value, DType(dtype))
 
     def broadcast_to(self, x: Symbol, shape: tuple[int, ...]) -> Symbol:
-        """x: each element of a larger array is an element of x."""
+        """x itself: each element of the broadcast array is an element of x."""
         return x
 
 
 @lru_cache(maxsize=8192)
 def trace_code(writer: CodeWriter, op: Op, *dtypes: DType) -> Code:
-    """Lines that compute one element from `a0`, `a1`, …, and the names of the results in them.
+    """Lines that compute one element from `a0`, `a1`, …, and the names of the results in these lines.
 
     Raises `Untraceable`.
     """

@@ -22,7 +22,7 @@ MAX_NAMED = 6
 
 @dataclass(frozen=True)
 class CaptureLimits:
-    """Reasons why a plan is not one CUDA graph from the inputs to the new states."""
+    """Reasons why a plan can't run, from the inputs to the new states, as a single CUDA graph."""
 
     runs_array_library: tuple[Node, ...]
     """Nodes whose kernels run array-library code, which allocates memory: they cannot be captured."""
@@ -36,7 +36,7 @@ class CaptureLimits:
 
     @classmethod
     def of(cls, plan: ExecutionPlan) -> CaptureLimits:
-        """Find the reasons in kernels and memory. Invariant nodes are never part of a graph."""
+        """Find the reasons from kernels and memory. Loop-invariant nodes are never part of a graph."""
         kernels = {node: choice.kernel for node, choice in plan.choices.items()}
         storage = plan.memory.storage
 

@@ -46,17 +46,17 @@ class ColumnSums:
 
     @property
     def width(self) -> int:
-        """Adjacent channels that a block handles."""
+        """Number of adjacent channels that a block handles."""
         return 1 if self.inner > 1 else min(WARP, 1 << (self.channels - 1).bit_length())
 
     @property
     def wide(self) -> int:
-        """Blocks that cover all channels."""
+        """Number of blocks that cover all channels."""
         return -(-self.channels // self.width)
 
     @property
     def length(self) -> int:
-        """Elements of a channel in a part."""
+        """Number of elements of a channel in a part."""
         most = self.limit * self.width // (THREADS * MIN_PER_THREAD)
         return -(-self.limit // max(1, min(-(-ENOUGH_BLOCKS // self.wide), most, MAX_PIECES)))
 
@@ -66,13 +66,13 @@ class ColumnSums:
         return -(-self.limit // self.length)
 
     @property
-    def together(self) -> ColumnSums:
-        """The parts of each channel as its elements, all handled by one block."""
-        return _Whole(self.channels, self.pieces, 1)
+    def combined(self) -> ColumnSums:
+        """The second stage: a block adds up the partial sums of a channel."""
+        return _UnsplitSums(self.channels, self.pieces, 1)
 
     @property
     def at(self) -> str:
-        """Index of element e of channel c, in a body."""
+        """Code for the index of element e of channel c, in a body."""
         return "e * channels + c" if self.inner == 1 else "(e / inner * channels + c) * inner + e % inner"
 
     def launch(self, parameters: Sequence[KernelParameter], body: str, dtype: DType, **numbers: int) -> Thunk:
@@ -86,8 +86,8 @@ class ColumnSums:
         return Launch([*parameters, *limits], COLUMNS, units, of_blocks=True, replacements=replacements).bind()
 
 
-class _Whole(ColumnSums):
-    """Elements that are not split."""
+class _UnsplitSums(ColumnSums):
+    """Sums whose elements are not split into parts."""
 
     @property
     def length(self) -> int:
@@ -121,5 +121,5 @@ def sums(
     read = [pointer(f"part{k}", part) for k, part in enumerate(parts)]
     return chain([
         columns.launch([*parameters, *written], f"{reading}{store_partials} }}", dtype, **numbers),
-        columns.together.launch([*read, *finished], body, dtype, **numbers),
+        columns.combined.launch([*read, *finished], body, dtype, **numbers),
     ])  # fmt: skip

@@ -30,11 +30,11 @@ def anchor_of(op: Op) -> Op:
 
 
 def bias_of(op: EpilogueFused, y: TensorType, extras: Sequence[TensorType], axis: int) -> int | None:
-    """The extra operand that the epilogue first adds as a bias along `axis`; None if there is none."""
+    """Index of the extra operand that the epilogue's first step adds as a bias along `axis`; None without a bias."""
     if not isinstance(op.body[0].op, Add):
         return None
     if any(0 in step.operands for step in op.body[1:]) or op.body[0].operands.count(0) != 1:
-        return None  # the result is read without the bias too
+        return None  # other steps read the result without the bias
     along = tuple(size if index == axis % y.rank else 1 for index, size in enumerate(y.shape))
     for operand in op.body[0].operands:
         kind = extras[operand - 1] if 0 < operand <= len(extras) else None
@@ -44,7 +44,7 @@ def bias_of(op: EpilogueFused, y: TensorType, extras: Sequence[TensorType], axis
 
 
 def without_first(body: Fused) -> Fused | None:
-    """An epilogue without its first step, whose result becomes operand 0; None if nothing remains."""
+    """An epilogue without its first step, whose result becomes operand 0; None if no step remains."""
 
     def moved(index: int) -> int:
         return 0 if index == body.arity else index - (index > body.arity)
@@ -80,7 +80,7 @@ class ContractionKernel(Kernel):
     def contraction(
         self, node: Node, layouts: LayoutSignature, operands: Sequence[Any], y: Any, space: Any | None
     ) -> Thunk:
-        """A call of the library: operands are two and a bias, if it adds one."""
+        """A call of the library on two operands, and a bias if the library adds it."""
         raise NotImplementedError  # abstract
 
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
@@ -112,7 +112,7 @@ class ContractionKernel(Kernel):
         return align_up(self.own_workspace(node, layouts)), of_bias, align_up(y.nbytes) if unrounded else 0
 
     def body(self, node: Node) -> tuple[int | None, Fused | None]:
-        """The extra operand that the library adds as a bias, and the rest of the epilogue on result and extras."""
+        """Index of the extra operand that the library adds as a bias, and the rest of the epilogue."""
         op, y = node.op, node.types[0]
         if not isinstance(op, EpilogueFused):
             return None, None

@@ -29,12 +29,12 @@ class UnusableGpu(InputError):
 
 
 def has_gpu_driver() -> bool:
-    """Whether this machine seems to have a GPU that this process may see; does not load CUDA or CuPy."""
+    """Whether there seems to be a GPU that this process may use; does not load CUDA or CuPy."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1") and any(path.exists() for path in SIGNS)
 
 
 def usable_gpu(number: int | None = None) -> tuple[Any, int]:
-    """CuPy, and the number of the GPU that this process uses; `number` if given.
+    """CuPy, and the index of the GPU that this process uses: `number`, if given.
 
     The workers of a host use different GPUs; `check_distinct_gpus` verifies that there are enough. Raises `UnusableGpu`
     if CuPy, a GPU, or NCCL for several workers is missing or the GPU is too old; `InputError` if there is no GPU with
@@ -87,9 +87,9 @@ def usable_gpu(number: int | None = None) -> tuple[Any, int]:
 
 
 def check_distinct_gpus(cupy: Any, number: int) -> None:
-    """Check that no two workers use the same GPU. All workers call this. Raises `UnusableGpu` on all alike.
+    """Check that no two workers use the same GPU, a collective call. Raises `UnusableGpu` on all workers or none.
 
-    A launcher may let each worker see a different GPU only.
+    A launcher may make a different GPU visible to each worker.
     """
     workers = world()
     if workers.size == 1:
@@ -125,18 +125,18 @@ def _first_line(error: Exception) -> str:
 
 
 NO_GPU = ""
-"""Reason for the CPU on a machine without a GPU, which is not reported."""
+"""Reason for using the CPU on a machine without a GPU: not reported to the user."""
 
 
 def gpu_reject_reason(why: str | None = None) -> str | None:
-    """Return why `auto` is the CPU, possibly an empty string; None if it is a GPU. `why` is a reason of the caller.
+    """Return why `auto` is the CPU, possibly an empty string; None if it is a GPU. `why` is the caller's reason.
 
-    All workers call this and get the same answer: a reason of one worker holds for all. Raises `InputError` if there is
-    a GPU and something about it is broken.
+    A collective call with the same answer on all workers: the reason of one worker applies to all. Raises `InputError`
+    if there is a GPU that does not work.
     """
     reports = [report for report in world().all_gather_objects(_against_mine(why)) if report is not None]
     if reports:
-        return str(max(reports))  # a reason rather than an empty string
+        return str(max(reports))  # prefers a reason to an empty string
     try:
         check_distinct_gpus(*usable_gpu())
     except UnusableGpu as error:

@@ -77,20 +77,20 @@ class CudaDevice(ArrayDevice):
         return free + int(self.xp.get_default_memory_pool().free_bytes())
 
     def upload(self, array: Any, host: Any) -> None:
-        """Copy and convert the element type, synchronously. Inputs of programs use another way."""
+        """Copy and convert the element type, synchronously. Inputs of programs are not copied by this method."""
         with self.running():
             self.flow.stream.synchronize()
             super().upload(array, host)
             self.settle()
 
     def copier(self, target: Any, source: Any) -> Thunk:
-        """A copy kernel, which obeys the stop flag."""
+        """A copy kernel, which checks the stop flag."""
         from netspec.backends.cuda.kernels.elementwise import copy
 
         return copy(source.reshape(target.shape), target)
 
     def timed(self, call: Thunk, least: float) -> float:
-        """Measured with events of the stream, without waiting for the CPU between calls."""
+        """Mean seconds of a call, measured by events in the stream: the CPU starts the calls without waiting."""
         runtime = self.xp.cuda
 
         def between(calls: int) -> float:
@@ -134,7 +134,7 @@ class CudaDevice(ArrayDevice):
         return [properties["name"].decode(), *version]
 
     def fetch(self, array: Any) -> Any:
-        """A copy in host memory, after all runs that were started."""
+        """A copy in host memory, made after all started runs have ended."""
         with self.running():
             self.flow.stream.synchronize()
             return self.xp.asnumpy(array)
@@ -144,7 +144,7 @@ class CudaDevice(ArrayDevice):
         self.flow.stream.synchronize()
 
     def settle(self) -> None:
-        """Wait for work of CuPy on other streams: loading kernels, initial values."""
+        """Wait for CuPy's work on other streams: loading kernels, writing initial values."""
         self.xp.cuda.runtime.deviceSynchronize()
 
     @contextmanager
@@ -159,7 +159,7 @@ class CudaDevice(ArrayDevice):
 
     def guarded_context(self) -> AbstractContextManager[object]:
         """Context in which CUDA kernels are bound to check the stop flag."""
-        return self.flow.stopping()
+        return self.flow.stop_context()
 
     def executor(self, bound: BoundProgram) -> Executor:
         """An executor that captures a CUDA graph if it can."""

@@ -1,4 +1,4 @@
-"""`ExecutionQueue`: the GPU's streams, the runs that were started, and the flag that stops them."""
+"""`ExecutionQueue`: the GPU's streams, the started runs, and the flag that stops them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from netspec.graph.kernel import Thunk
 from netspec.graph.value import Node
 
 Origin: TypeAlias = Callable[[], tuple[Node | None, str | None]]
-"""Finds the origin of the first value of a run that is not finite."""
+"""Finds the origin of the first non-finite value of a run."""
 DONE, NOT_READY = 0, 600
 """CUDA's results of querying an event, `cudaSuccess` and `cudaErrorNotReady`; any other one is an error."""
 JUDGE = "if (!(guard[0] - guard[0] == 0)) stopped[0] = 1;"
@@ -47,7 +47,7 @@ class ExecutionQueue:
     """The main stream, the stream for inputs, and the flag that stops kernels that write states.
 
     The flag is set when a guard is not finite and cleared when the CPU has noticed: runs that were started in
-    between leave states unchanged. At most one run is unconfirmed: each run settles the one before the last.
+    between leave states unchanged. The CPU checks the guard of each run when it has started the next one.
     """
 
     def __init__(self, xp: Any) -> None:
@@ -64,38 +64,38 @@ class ExecutionQueue:
         return self.xp.cuda.Event(disable_timing=True)
 
     def call_timer(self) -> EventTimer:
-        """A timer of calls by events in the main stream."""
+        """A timer that measures calls by events in the main stream."""
         return EventTimer(self)
 
     def pinned(self, nbytes: int) -> Any:
-        """Pinned host memory as NumPy bytes."""
+        """Pinned host memory as a NumPy array of bytes."""
         return np.frombuffer(self.xp.cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
 
     def send(self, staged: Any, memory: Any) -> None:
         """Copy pinned bytes to the GPU, on the stream for inputs."""
         memory.data.copy_from_host_async(staged.ctypes.data, staged.nbytes, self.copies)
 
-    def tell(self, array: Any, report: Any) -> None:
+    def copy_to_pinned(self, array: Any, report: Any) -> None:
         """Copy an array into pinned memory, on the main stream.
 
-        This is part of graphs: `copy_to_host_async` refuses a stream that is being captured, whatever the memory is.
+        Graphs contain this copy: CuPy's `copy_to_host_async` rejects a stream that is being captured.
         """
         runtime = self.xp.cuda.runtime
         runtime.memcpyAsync(
             report.ctypes.data, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost, self.stream.ptr
         )
 
-    def stopping(self) -> AbstractContextManager[None]:
-        """Kernels bound inside of this context do nothing while the flag is set."""
+    def stop_context(self) -> AbstractContextManager[None]:
+        """Context in which kernels are bound that do nothing while the flag is set."""
         return stopped_by(self.flag)
 
-    def judge(self, guard: Any) -> Thunk:
+    def guard_check(self, guard: Any) -> Thunk:
         """A call that sets the flag if the guard is not finite."""
         parameters = [pointer("guard", guard), pointer("stopped", self.flag, written=True)]
         return Launch(parameters, JUDGE, 1, threads=1).bind()
 
-    def recorded(self, calls: Sequence[Thunk]) -> Thunk:
-        """Capture what the calls start as one graph, without running it. Raises the first error of a call."""
+    def capture(self, calls: Sequence[Thunk]) -> Thunk:
+        """Capture the work that calls start as one graph, without running it. Raises the first error of a call."""
         self.stream.begin_capture()
         try:
             for call in calls:
@@ -108,22 +108,22 @@ class ExecutionQueue:
         return lambda: graph.launch(stream)
 
     def register(self, pending: PendingRun) -> None:
-        """Register a run and settle those before it. Raises `NonFiniteLoss` for the first whose guard is not finite.
+        """Register a run and settle the previous one. Raises `NonFiniteLoss` if its guard is not finite.
 
-        The GPU works on the new run while the CPU waits for the previous ones.
+        The GPU works on the new run while the CPU waits for the previous one.
         """
         before, self._unsettled = self._unsettled, [pending]
         for run in before:
             run()
 
     def settle(self) -> None:
-        """Settle all runs. Raises `NonFiniteLoss` for the first one whose guard is not finite."""
+        """Settle all runs. Raises `NonFiniteLoss` for the first run whose guard is not finite."""
         before, self._unsettled = self._unsettled, []
         for run in before:
             run()
 
     def forget(self) -> None:
-        """Wait for what was started and clear the flag: the runs since it was set had no effect."""
+        """Wait for all started work, and clear the flag: runs had no effect while it was set."""
         self.stream.synchronize()
         self._unsettled = []
         with self.stream:
@@ -134,7 +134,7 @@ class ExecutionQueue:
 class PendingRun:
     """A run in progress, whose guard the GPU writes into host memory.
 
-    Raises `NonFiniteLoss` when called if the guard is not finite, once states are those before that run.
+    If the guard is not finite, calling this object raises `NonFiniteLoss`; states are then as before the run.
     """
 
     def __init__(self, flow: ExecutionQueue, number: int, done: Any, report: Any, origin: Origin) -> None:
@@ -153,7 +153,7 @@ class PendingRun:
         return self._value
 
     def _wait(self) -> None:
-        """Wait; with several workers, in a way that lets the watchdog notice if another worker's GPU never answers."""
+        """Wait for the run; with several workers, visibly to the watchdog, as another worker's GPU may never answer."""
         if world().size > 1:
             world().wait_until(partial(is_complete, self._done))
         self._done.synchronize()
@@ -171,7 +171,7 @@ class EventTimer(CallTimer):
         self._restart()
 
     def _restart(self) -> None:
-        """Align the clocks of GPU and CPU. Repeated in each `take`: the time since an event has 24 bits."""
+        """Align the clocks of GPU and CPU, again in each `take`: times between events are float32, with 24 bits."""
         self._origin = self._cuda.Event()
         self._origin.record(self._flow.stream)
         self._flow.stream.synchronize()

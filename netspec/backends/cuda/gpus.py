@@ -1,4 +1,4 @@
-"""Data of GPUs that can be planned for without having one.
+"""Data of GPUs, for planning without such a GPU.
 
 Memory and rates are those of NVIDIA's data sheets, in powers of ten, without sparsity and at the boost clock: A100 80
 GB SXM (nvidia-a100-datasheet-us-nvidia-1758950-r4), H100 and H200 SXM (NVIDIA H100 and H200 data sheets; the Hopper
@@ -62,7 +62,7 @@ def _gpu(
     links: GpuLinks,
     **teraflops: float | None,
 ) -> Gpu:
-    """Convert the units of data sheets. `teraflops` by precision, None if the GPU has no units for it."""
+    """Convert the units of data sheets. `teraflops`: by precision; None if the GPU does not support it in hardware."""
     bandwidth, single = gigabytes_per_second * 1e9, teraflops.pop("float32")
     assert single is not None
     products = {Precision(name): value * 1e12 for name, value in teraflops.items() if value is not None}

@@ -43,7 +43,7 @@ BLOCKS(unit, count) {
 
 @dataclass(frozen=True)
 class CapturedGraph:
-    """Captured calls."""
+    """A CUDA graph of captured calls."""
 
     launch: Thunk
     sends: float
@@ -73,7 +73,7 @@ class InputSlot:
 
 
 class GraphExecutor(Executor):
-    """Runs ahead of the CPU: a guard is checked during the next run, or when its outcome is requested."""
+    """Starts runs without waiting: a guard is checked during the next run, or when its outcome is requested."""
 
     def __init__(self, device: CudaDevice, bound: BoundProgram) -> None:
         super().__init__(device, bound)
@@ -85,7 +85,7 @@ class GraphExecutor(Executor):
         self._slots = [InputSlot(device, bound, max(nbytes, ALIGNMENT), offsets) for _ in range(SLOTS)]
         self.targets = self._slots[0].targets
         self._now = self._slots[0]
-        self._judge = self.flow.judge(bound.guard) if bound.guard is not None else None
+        self._guard_check = self.flow.guard_check(bound.guard) if bound.guard is not None else None
         if world().size > 1:
             communicating_graphs.add(self)
         self._captures = self.limits.can_capture
@@ -109,7 +109,7 @@ class GraphExecutor(Executor):
         slot.arrived.record(flow.copies)
         slot.used = False
 
-    def take(self) -> None:
+    def take_inputs(self) -> None:
         """Copy the inputs from the slot to where kernels read them."""
         self.flow.stream.wait_event(self._now.arrived)
         self._now.take()
@@ -117,7 +117,7 @@ class GraphExecutor(Executor):
         self._now.used = True
 
     def start_singly(self) -> None:
-        """Capture no graph."""
+        """Stop capturing graphs."""
         self._captures = False
 
     def run(self) -> Outcome:
@@ -131,7 +131,7 @@ class GraphExecutor(Executor):
         flow.stream.wait_event(slot.arrived)
         slot.used = True
         if limits.waits_for_guard:
-            self._play("first", [slot.take, bound.before.run, self._tell])
+            self._replay("first", [slot.take, bound.before.run, self._report_guard])
             slot.judged.record(flow.stream)
             outcome = self._pending(slot, slot.judged)
             try:
@@ -139,12 +139,12 @@ class GraphExecutor(Executor):
             finally:
                 slot.done.record(flow.stream)
             bound.writing()
-            self._play("second", [bound.after.run])
+            self._replay("second", [bound.after.run])
             slot.done.record(flow.stream)
         else:
             bound.writing()
-            judge = [] if self._judge is None or not limits.writes else [self._judge]
-            self._play("whole", [slot.take, bound.before.run, *judge, bound.after.run, self._tell])
+            check = [] if self._guard_check is None or not limits.writes else [self._guard_check]
+            self._replay("whole", [slot.take, bound.before.run, *check, bound.after.run, self._report_guard])
             slot.done.record(flow.stream)
             outcome = self._pending(slot, slot.done)
             if limits.writes and limits.guarded:
@@ -165,12 +165,12 @@ class GraphExecutor(Executor):
 
         return PendingRun(flow, flow.runs, done, slot.report, origin)
 
-    def _tell(self) -> None:
+    def _report_guard(self) -> None:
         """Copy the guard to host memory."""
         if self.bound.guard is not None:
-            self.flow.tell(self.bound.guard, self._now.report)
+            self.flow.copy_to_pinned(self.bound.guard, self._now.report)
 
-    def _play(self, part: str, calls: Sequence[Callable[[], None]]) -> None:
+    def _replay(self, part: str, calls: Sequence[Callable[[], None]]) -> None:
         """Replay the captured calls; run them one by one the first time, or if they cannot be captured."""
         graphs, workers = self._now.graphs, world()
         calls = [*calls, side_stream().rejoin]
@@ -181,7 +181,7 @@ class GraphExecutor(Executor):
         key = part, workers.silent
         if key not in graphs:
             before = workers.sent
-            graphs[key] = CapturedGraph(self.flow.recorded(calls), workers.sent - before)
+            graphs[key] = CapturedGraph(self.flow.capture(calls), workers.sent - before)
             workers.sent = before
         graphs[key].launch()
         workers.sent += graphs[key].sends

@@ -40,7 +40,7 @@ class LaunchEngine(Protocol):
     """Compiles kernels and starts them."""
 
     def starter(self, name: str, text: str) -> Starter:
-        """A starter of the kernel called `name` in a source text."""
+        """The starter of the kernel `name` in a source text."""
         ...
 
     def address(self, array: Any) -> int:
@@ -52,7 +52,7 @@ class LaunchEngine(Protocol):
         ...
 
     def on_stream(self, call: Callable[[int], None]) -> Thunk:
-        """A call of a library function, which gets the stream in which kernels are started."""
+        """A call of `call` with the stream in which kernels are started, for library functions."""
         ...
 
     def device(self) -> int:
@@ -128,12 +128,12 @@ def use(other: LaunchEngine) -> LaunchEngine:
 
 
 _flag: ContextVar[Any] = ContextVar("flag", default=None)
-"""The stop flag that kernels check which are bound now; None if there is none."""
+"""The stop flag for kernels that are bound now; None without a flag."""
 
 
 @contextmanager
 def stopped_by(flag: Any) -> Iterator[None]:
-    """Kernels bound inside of this context do nothing when they are called while `flag`, an int32, is not 0."""
+    """Context: kernels that are bound inside do nothing when called while `flag`, an int32, is not 0."""
     token = _flag.set(flag)
     try:
         yield

@@ -22,17 +22,17 @@ class PinnedBuffer:
         self._bytes = np.frombuffer(cuda.alloc_pinned_memory(nbytes), np.uint8, nbytes)
         self._copied = cuda.Event(disable_timing=True)
 
-    def like(self, array: Any) -> Any:
+    def view_like(self, array: Any) -> Any:
         """A NumPy view of these bytes with the shape and type of a device array."""
         return self._bytes.view(array.dtype).reshape(array.shape)
 
-    def take(self, array: Any) -> None:
+    def copy_from(self, array: Any) -> None:
         """Copy a device array into the buffer."""
         stream = self._cuda.get_current_stream()
         array.data.copy_to_host_async(self._bytes.ctypes.data, array.nbytes, stream)
         self._copied.record(stream)
 
-    def give(self, array: Any) -> None:
+    def copy_to(self, array: Any) -> None:
         """Copy the buffer into a device array."""
         stream = self._cuda.get_current_stream()
         array.data.copy_from_host_async(self._bytes.ctypes.data, array.nbytes, stream)
@@ -47,7 +47,7 @@ _mirrors: WeakValueDictionary[tuple[int, int], PinnedBuffer] = WeakValueDictiona
 
 
 def pinned_buffer(array: Any) -> PinnedBuffer:
-    """The buffer of an array's memory: the same for all callers, so that a value is found where it arrived."""
+    """The buffer for an array's memory, the same for all callers: one finds the value that another one received."""
     import cupy
 
     key = launch.engine.address(array), int(array.nbytes)

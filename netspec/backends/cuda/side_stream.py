@@ -10,9 +10,9 @@ from netspec.graph.kernel import Thunk
 
 
 class SideStream:
-    """Work starts when everything before it on the main stream is done, and is waited for with events only.
+    """A stream whose work starts after all earlier work on the main stream. Waits are events: the CPU does not wait.
 
-    When captured, it becomes a branch of the graph.
+    In a captured graph, the work is a branch.
     """
 
     def __init__(self, cuda: Any) -> None:
@@ -30,11 +30,11 @@ class SideStream:
         return self._stream
 
     def call(self, key: int, start: Callable[[int], None], finish: Thunk) -> SideStreamCall:
-        """Return a call: `start` gets the side stream, `finish` runs on the joining stream."""
+        """Return a call that runs `start` on the side stream, and `finish` on the stream that joins it."""
         return SideStreamCall(self, self._cuda, key, start, finish)
 
     def on_current_stream(self, start: Callable[[int], None]) -> Thunk:
-        """A call that gets the current stream."""
+        """A call that runs `start` on the current stream."""
         return lambda: start(self._cuda.get_current_stream().ptr)
 
     def join(self, key: int) -> None:

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def of_three(values: Sequence[T], missing: T) -> tuple[T, ...]:
-    """Values for three axes, `missing` for absent ones."""
+    """Values for three axes, with `missing` for absent axes."""
     return (missing,) * (len(AXES) - len(values)) + tuple(values)
 
 

@@ -54,7 +54,7 @@ class BadOperation:
 
     @property
     def scope(self) -> Scope:
-        """The layer that it belongs to."""
+        """The layer to which the operation belongs."""
         return node_scopes(self.node)[0]
 
     @property
@@ -113,7 +113,7 @@ def first_bad_operation(
 ) -> BadOperation | None:
     """Return the first node with a result that is not finite although its operands are; None if all are finite.
 
-    Constants and masks of attention may be infinite, so only a result that reaches a loss or a new state counts.
+    Constants and attention masks may be infinite, so a result counts only if it makes a loss or a new state not finite.
     """
     names = {value: name for name, value in {**graph.outputs, **graph.updates}.items()}
     cause: dict[Value, BadOperation] = {}

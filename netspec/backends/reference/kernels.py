@@ -1,4 +1,4 @@
-"""One kernel for every op: calls `forward` and copies the results into planned memory."""
+"""The kernel for any op: it calls `forward` and copies the results into planned memory."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import numpy as np
 from netspec.backends.cuda import launch
 from netspec.backends.device import Device
 from netspec.backends.kernel_check import agree, array, bound, fetch, is_narrow, operands, workspace_of
-from netspec.backends.op_call import OpCall, code_of, is_double, over
+from netspec.backends.op_call import OpCall, code_of, inplace_choices, is_double
 from netspec.graph.execution_plan import ALIGNMENT
 from netspec.graph.kernel import Kernel
 from netspec.graph.layout import PLAIN, Layout, LayoutSignature
@@ -156,7 +156,7 @@ def writes_over_operands(emulator: Emulator, case: Case) -> Check:
     """Results agree with the reference in the memory of each operand that the op allows to overwrite."""
     node, layouts, trials = case.call.node, case.layouts, list[Trial]()
     for result, (value, layout) in enumerate(zip(node.outputs, layouts.outputs, strict=True)):
-        for operand in over(case.call)[result]:
+        for operand in inplace_choices(case.call)[result]:
             if node.inputs[operand].type == value.type and layouts.inputs[operand] == layout:
                 with few_blocks():
                     trials.append(Trial(case, over=(result, operand)))
@@ -208,7 +208,12 @@ def checked(check: Make, actual: Iterable[Case]) -> Iterator[Case]:
     """The cases to check: all for `agrees`; for other checks, one per kind of code, in one precision."""
     checked_kinds = set[Any]()
     for case in actual:
-        kind = code_of(case.call), over(case.call), is_narrow(case.layouts), case.call.node.types[0].shape == ()
+        kind = (
+            code_of(case.call),
+            inplace_choices(case.call),
+            is_narrow(case.layouts),
+            case.call.node.types[0].shape == (),
+        )
         if check is agrees or (kind not in checked_kinds and not is_double(case.call)):
             checked_kinds.add(kind)
             yield case

@@ -83,9 +83,9 @@ def _of_graphs(cupy: Any, device: CupyDevice) -> None:
     flow = ExecutionQueue.__new__(ExecutionQueue)  # streams need a GPU
     flow.flag = wrapped(cupy, np.zeros(1, np.int32))
     for dtype in (np.float32, np.float64):
-        flow.judge(wrapped(cupy, np.zeros((), dtype)))()
+        flow.guard_check(wrapped(cupy, np.zeros((), dtype)))()
     bind_input_copies(wrapped(cupy, np.zeros(64, np.uint8)), {"x": 0}, {"x": wrapped(cupy, np.zeros(16, np.float32))})()
-    with flow.stopping():
+    with flow.stop_context():
         for kernel in KERNELS:
             for case in islice(prepared(kernel, device), 1):
                 case.run()

@@ -1,7 +1,7 @@
 """Matrix products by cuBLASLt, NVIDIA's library for them, called through `ctypes`.
 
-`library` finds it, `native` declares its functions, `matmul` makes a call of a product, and `kernels` are the nodes
-that it runs: dense layers with their bias, 1x1 convolutions, recurrences. Importing this package loads nothing.
+`library` finds it, `native` declares its functions, `matmul` makes a call of a product, and `kernels` use
+it for dense layers with their bias, 1x1 convolutions and recurrences. Importing this package loads nothing.
 """
 
 from __future__ import annotations

@@ -42,15 +42,15 @@ WORKSPACE = (32 << 20) + ALIGNMENT
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix in memory: rows are contiguous, or columns if it is `turned`."""
+    """A matrix in memory: rows are contiguous, or columns if it is `column_major`."""
 
     address: int
     dtype: DType
     rows: int
     columns: int
     step: int
-    """Elements between rows; between columns if it is `turned`."""
-    turned: bool
+    """Elements between rows; between columns if it is `column_major`."""
+    column_major: bool
     offset: int
     """Elements between the matrices of a batch."""
 
@@ -71,7 +71,7 @@ class Matrix:
 
     def layout(self, count: int) -> CublasLtObject:
         """The matrix as the library reads it: the transpose of a row-major matrix."""
-        sizes = (self.rows, self.columns) if self.turned else (self.columns, self.rows)
+        sizes = (self.rows, self.columns) if self.column_major else (self.columns, self.rows)
         return matrix_layout(context().library, self.dtype, *sizes, self.step, count, self.offset)
 
     @property
@@ -88,7 +88,7 @@ def bind_matmul(a: Any, b: Any, y: Any, workspace: Any, bias: Any | None = None,
     """
     (m, n), k = y.shape[-2:], a.shape[-1]
     lead = y.shape[:-2]
-    # Rows are like a leading axis along which b does not change: they are merged if possible.
+    # Rows are like a leading axis along which b does not change: merge them with leading axes if possible.
     axes = [axis for axis, size in enumerate((*lead, m)) if size > 1]
     steps = [_steps(array, (*lead, m), row_axis) for array, row_axis in ((a, -2), (b, None), (y, -2))]
     loops = merge_loops([(*lead, m)[axis] for axis in axes], [[step[axis] for axis in axes] for step in steps])
@@ -131,14 +131,14 @@ def _bind_matrix_product(
     a: Matrix, b: Matrix, y: Matrix, count: int, workspace: Any, bias: Any | None, fast: bool
 ) -> Thunk:
     """A call for a batch of equally spaced matrices."""
-    if y.turned:
+    if y.column_major:
         raise ValueError("a product is written in rows")
     lt, library = context(), context().library
     compute = _compute(a.dtype, fast)
     scale = CudaType.FLOAT64 if compute == ComputeType.FLOAT64 else CudaType.FLOAT32
     desc = CublasLtObject(library, "MatmulDesc", ctypes.c_int(compute), ctypes.c_int(scale))
-    desc.set(MatmulDesc.TRANSA, int(b.turned))
-    desc.set(MatmulDesc.TRANSB, int(a.turned))
+    desc.set(MatmulDesc.TRANSA, int(b.column_major))
+    desc.set(MatmulDesc.TRANSB, int(a.column_major))
     if bias is not None:
         desc.set(MatmulDesc.EPILOGUE, MatmulEpilogue.BIAS)
         desc.set(MatmulDesc.BIAS_POINTER, launch.engine.address(bias))
@@ -168,7 +168,7 @@ def _bind_matrix_product(
 def _algorithm(
     lt: CublasLtObject, desc: CublasLtObject, layouts: Sequence[CublasLtObject], matrices: Sequence[Matrix], nbytes: int
 ) -> HeuristicResult:
-    """The fastest algorithm, as the library estimates, of those with a fixed order of sums."""
+    """The fastest algorithm with a fixed order of sums, as estimated by the library."""
     library = lt.library
     preference = CublasLtObject(library, "MatmulPreference")
     preference.set(MatmulPreference.MAX_WORKSPACE_BYTES, nbytes)

@@ -26,7 +26,7 @@ class CudaType(IntEnum):
 
     @classmethod
     def of(cls, dtype: DType) -> CudaType:
-        """The library's number of an element type. Raises `KeyError` if it has none."""
+        """The library's number for an element type. Raises `KeyError` if there is none."""
         return cls[dtype.name]
 
 
@@ -55,7 +55,7 @@ class ObjectAttribute(Enum):
         """Number of the attribute."""
         return ctypes.c_int(self.value[0])
 
-    def held(self, value: int) -> Any:
+    def c_value(self, value: int) -> Any:
         """The value in C."""
         return self.value[1](value)
 
@@ -143,7 +143,7 @@ class CublasLtObject:
 
     def set(self, attribute: ObjectAttribute, value: int) -> None:
         """Set an attribute."""
-        stored = attribute.held(value)
+        stored = attribute.c_value(value)
         arguments = self.pointer, attribute.number, ctypes.byref(stored), ctypes.c_size_t(ctypes.sizeof(stored))
         call(self.library, f"{self.kind}SetAttribute", *arguments)
 

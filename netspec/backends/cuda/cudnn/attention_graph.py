@@ -20,7 +20,7 @@ def by_heads(kind: TensorType, dtype: DType) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionGraph(Operation):
-    """Base class: operands, and the positions that are attended to."""
+    """Base class: operands, and the positions that may be attended to."""
 
     most_raced: ClassVar[int] = 4
     needs_driver: ClassVar[bool] = True
@@ -46,22 +46,22 @@ class AttentionGraph(Operation):
 
     @property
     def total(self) -> Tensor:
-        """The second result: (N, heads, positions, 1)."""
+        """The second result, logarithms of the sums: (N, heads, positions, 1)."""
         n, heads, length, _ = self.q.shape
         return Tensor((n, heads, length, 1), (heads * length, length, 1, 1), DType.FLOAT32)
 
     @property
     def scores(self) -> int:
-        """Number of queries and keys."""
+        """Number of scores: pairs of a query and a key, of all heads."""
         return prod(self.q.shape[:-1]) * self.k.shape[2]
 
     @property
     def max_workspace(self) -> int:
-        """Bytes of the scores written out, in float32 at least."""
+        """Maximum workspace in bytes: enough for all scores in float32."""
         return max(MAX_WORKSPACE, self.scores * DType.FLOAT32.itemsize)
 
     def options(self, to: GraphDescription) -> dict[str, Any]:
-        """The band that is attended to. The library's diagonal contains the first query and the first key."""
+        """Options: score bias and attended band. The library's diagonal starts at the first query and key."""
         options: dict[str, Any] = {}
         if self.bias_rows is not None:
             n, length = self.k.shape[0], self.k.shape[2]
@@ -76,7 +76,7 @@ class AttentionGraph(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionForwardGraph(AttentionGraph):
-    """The results, in the order of the op's."""
+    """Computes the op's results, in their order."""
 
     def describe(self, to: GraphDescription) -> None:
         """Operands are q, k, v, and the score bias."""
@@ -92,7 +92,7 @@ class AttentionGradientGraph(AttentionGraph):
 
     @property
     def known_workspace(self) -> int:
-        """Workspace of frontend 1.23 with cuDNN 9.28, except for a few hundred bytes."""
+        """Workspace for frontend 1.23 and cuDNN 9.28, up to a few hundred bytes."""
         n, heads, length, size = self.q.shape
         keys, values = self.k.shape[2], self.v.shape[-1]
         tiles = 2 * n * heads * (-(-length // 64) * 64) * (-(-keys // 128) * 128)

@@ -44,7 +44,7 @@ CHIPS = {
     "h100": Chip(132, 50, 5120),
     "h200": Chip(132, 50, 6144),
 }
-"""Chips by the names of `GPUS`; those of other GPUs are unknown."""
+"""Chips by the names of `GPUS`; other GPUs are unknown."""
 MULTIPROCESSORS = {
     (7, 5): Multiprocessor(64, 1024, 16, 64),
     (8, 0): Multiprocessor(64, 2048, 32, 163),

@@ -18,7 +18,7 @@ from netspec.graph.types import DType
 class NormalizationGraph(Operation):
     """Base class: tensors have the layout of `x`, vectors along its channels are float32."""
 
-    most_raced: ClassVar[int] = 3  # each one is compiled first
+    most_raced: ClassVar[int] = 3  # each plan must be compiled before it is measured
     needs_driver: ClassVar[bool] = True
     oldest: ClassVar[tuple[int, int]] = (8, 0)
     x: Tensor
@@ -53,7 +53,7 @@ class NormalizationGradientGraph(NormalizationGraph):
     """x, dy, gamma, mean, 1 / √(variance + ε) → dx, dgamma, dbeta."""
 
     past_relu: bool
-    """Whether dy is the gradient of a ReLU of the result, which is recomputed: beta is read too."""
+    """Whether dy is the gradient of a ReLU of the result. The result is then recomputed, which reads beta."""
 
     def describe(self, to: GraphDescription) -> None:
         """Intermediate values have the element type of the operands, the only one that the library supports."""

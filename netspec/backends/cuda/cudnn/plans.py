@@ -62,7 +62,7 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """An operation to be planned. Equal ones share a plan."""
+    """An operation to be planned. Equal operations share a plan."""
 
     most_raced: ClassVar[int]
     """Maximum number of plans that autotuning measures."""
@@ -93,7 +93,7 @@ class Operation:
         return 0
 
     def describe(self, to: GraphDescription) -> None:
-        """Describe it to the library."""
+        """Describe the operation to the library."""
         raise NotImplementedError  # abstract
 
 
@@ -127,19 +127,19 @@ class GraphDescription:
         graph.deselect_workspace_greater_than(operation.max_workspace)
 
     def read(self, described: Tensor) -> Any:
-        """The next operand."""
+        """Add the next operand."""
         kind = getattr(library.frontend().data_type, NAMES[described.dtype])
         self.inputs.append(self.graph.tensor(dim=[*described.shape], stride=[*described.strides], data_type=kind))
         return self.inputs[-1]
 
     def written(self, tensor: Any, described: Tensor) -> None:
-        """The next result: a tensor of the graph, and its layout."""
+        """Add the next result: a tensor of the graph, and its layout."""
         tensor.set_output(True).set_dim([*described.shape]).set_stride([*described.strides])
         tensor.set_data_type(getattr(library.frontend().data_type, NAMES[described.dtype]))
         self.outputs.append(tensor)
 
     def number(self, value: float, rank: int) -> Any:
-        """A scalar for operands of this rank."""
+        """Add a scalar, shaped for operands of this rank."""
         kind, ones = library.frontend().data_type.FLOAT, [1] * rank
         tensor = self.graph.tensor(dim=ones, stride=ones, data_type=kind, is_pass_by_value=True)
         self.numbers.append((tensor, np.full(1, value, np.float32)))
@@ -154,14 +154,14 @@ class GraphDescription:
                 continue
             try:
                 graph.build_plan_at_index(index)
-            except (library.frontend().cudnnGraphNotSupportedError, RuntimeError):  # such as excluded ones
+            except (library.frontend().cudnnGraphNotSupportedError, RuntimeError):  # excluded plans, for example
                 continue
             produced.add(name)
             yield index, name
 
 
 class CudnnPlan(GraphDescription):
-    """A built plan: the one with the given name, or the first. Raises like `GraphDescription`."""
+    """A built plan: the one with the given name, or the first. Raises the same error as `GraphDescription`."""
 
     def __init__(self, operation: Operation) -> None:
         super().__init__(operation, more=operation.pick is not None)
@@ -198,7 +198,7 @@ class CudnnPlan(GraphDescription):
 
 
 def _workspace_bytes(nbytes: int) -> int:
-    """Bytes that contain `nbytes` after alignment."""
+    """Bytes in which `nbytes` fit once their start is aligned."""
     return nbytes + ALIGNMENT - MEMORY_ALIGNMENT if nbytes else 0
 
 

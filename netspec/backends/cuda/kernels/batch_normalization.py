@@ -132,13 +132,13 @@ class ByColumns(ChannelNormKernel):
         )
         return VECTORS * vector + 2 * parts
 
-    def again(self, node: Node, signature: LayoutSignature) -> int:
+    def reread_bytes(self, node: Node, signature: LayoutSignature) -> int:
         """Bytes of operands that the elementwise kernel reads a second time."""
         return 0
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
         return LAUNCHES * machine_model().call_seconds + transfer_seconds(
-            operand_bytes(node, signature) + self.again(node, signature)
+            operand_bytes(node, signature) + self.reread_bytes(node, signature)
         )
 
 
@@ -151,7 +151,7 @@ class BoundNormalization:
         self.columns = columns_of(self.x, self.op.axis, buffers.layouts.inputs[0])
         self.scratch = ScratchMemory(buffers.workspace, self.dtype)
 
-    def own(self, array: Any | None) -> Any:
+    def or_scratch(self, array: Any | None) -> Any:
         """A per-channel vector: the given one, or one in scratch memory."""
         return self.scratch.take(self.columns.channels) if array is None else array
 
@@ -160,18 +160,18 @@ class BoundNormalization:
         return [vector.reshape(-1, *(1,) * (self.x.rank - 1 - self.op.axis)) for vector in vectors]
 
     def epsilon(self) -> Any:
-        """The kernel parameter."""
+        """The kernel parameter for epsilon."""
         return number("epsilon", self.op.epsilon, self.dtype)
 
 
 @kernel(BatchNormalization, backend="cuda", rank=5)
 class InferenceKernel(ByColumns):
-    """Mean and variance are given."""
+    """Normalize with given mean and variance."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x, gamma, beta, mean, variance), (y,) = buffers.inputs, buffers.outputs
         norm = BoundNormalization(node, buffers)
-        scale, dtype = norm.own(None), norm.dtype
+        scale, dtype = norm.or_scratch(None), norm.dtype
         formula = f"a0 / sqrt_{dtype}(a1 + ({dtype}){float(norm.op.epsilon).hex()})"
         return chain([
             bound(((), (formula,)), [gamma, variance], [scale]),
@@ -181,7 +181,7 @@ class InferenceKernel(ByColumns):
 
 @kernel(BatchNormalizationTraining, EpilogueFused, backend="cuda", rank=5)
 class TrainingKernel(ByColumns):
-    """Mean and variance are those of the batch; an epilogue runs as the result is written."""
+    """Normalize with the mean and variance of the batch; an epilogue is applied as the result is written."""
 
     def samples(self) -> Sequence[Example]:
         return ((BatchNormalizationTraining(), (_LARGE, _CHANNELS, _CHANNELS)),)
@@ -189,8 +189,8 @@ class TrainingKernel(ByColumns):
     def reject_reason(self, op: Op, *types: TensorType) -> str | None:
         return fusion_reject_reason(BatchNormalizationTraining, op, types, why_untraceable)
 
-    def again(self, node: Node, signature: LayoutSignature) -> int:
-        """x; other operands of an epilogue are read once."""
+    def reread_bytes(self, node: Node, signature: LayoutSignature) -> int:
+        """Bytes of x; other operands of an epilogue are read once."""
         return signature.inputs[0].nbytes(node.inputs[0].type)
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
@@ -198,8 +198,8 @@ class TrainingKernel(ByColumns):
         y, *statistics = buffers.outputs
         norm = BoundNormalization(node, buffers)
         columns, dtype = norm.columns, norm.dtype
-        mean, variance = map(norm.own, statistics)
-        scale = norm.own(None)
+        mean, variance = map(norm.or_scratch, statistics)
+        scale = norm.or_scratch(None)
         statistics_arrays = {"mean": mean, "variance": variance, "scale": scale}
         results = [
             pointer("gamma", gamma), *(pointer(name, array, written=True) for name, array in statistics_arrays.items()),
@@ -214,7 +214,7 @@ class TrainingKernel(ByColumns):
             read = [pointer(name, array) for name, array in parts.items()]
             calls = [
                 columns.launch([pointer("x", x), *written], reading, dtype),
-                columns.together.launch(
+                columns.combined.launch(
                     [*read, *results], TOGETHER, dtype, elements=columns.limit, part=columns.length
                 ),
             ]  # fmt: skip
@@ -231,7 +231,7 @@ class TrainingKernel(ByColumns):
 
 
 def _of_normalized(code: Code) -> Code:
-    """Scalar code with its first operand renamed: x itself is operand 0."""
+    """Scalar code whose first operand is the normalized value; operand 0 of the kernel is x itself."""
     lines, names = code
     return tuple(FIRST.sub("normalized", line) for line in lines), tuple(
         FIRST.sub("normalized", name) for name in names
@@ -240,7 +240,7 @@ def _of_normalized(code: Code) -> Code:
 
 @kernel(BatchNormalizationGrad, PrologueFused, backend="cuda", rank=5)
 class GradientKernel(ByColumns):
-    """Gradients of the training form; a fused prologue may compute dy as it is read."""
+    """Gradients in training; a fused prologue may compute dy as it is read."""
 
     def samples(self) -> Sequence[Example]:
         return ((BatchNormalizationGrad(epsilon=3.0), (_LARGE, _CHANNELS, _CHANNELS, _CHANNELS, _LARGE)),)
@@ -248,8 +248,8 @@ class GradientKernel(ByColumns):
     def reject_reason(self, op: Op, *types: TensorType) -> str | None:
         return fusion_reject_reason(BatchNormalizationGrad, op, types, why_untraceable)
 
-    def again(self, node: Node, signature: LayoutSignature) -> int:
-        """x, dy, and the operands of dy's prologue."""
+    def reread_bytes(self, node: Node, signature: LayoutSignature) -> int:
+        """Bytes of x, dy, and the operands of dy's prologue."""
         operands = dict(zip(node.inputs, signature.inputs, strict=True))
         return sum(layout.nbytes(value.type) for value, layout in operands.items())
 
@@ -258,8 +258,8 @@ class GradientKernel(ByColumns):
         dx, *statistics = buffers.outputs
         norm = BoundNormalization(node, buffers)
         columns, dtype = norm.columns, norm.dtype
-        dgamma, dbeta = map(norm.own, statistics)
-        direct, level, tilt = (norm.own(None) for _ in range(3))
+        dgamma, dbeta = map(norm.or_scratch, statistics)
+        direct, level, tilt = (norm.or_scratch(None) for _ in range(3))
         kinds = [operand_extent(norm.op.axis, norm.x, value.type) for value in node.inputs[4:]]
         lines: tuple[str, ...] | list[str]
         lines, (flow, *_) = (), ("a0",)

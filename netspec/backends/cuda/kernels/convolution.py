@@ -36,7 +36,7 @@ class TiledConvolution(Kernel):
 
     low_precision = LowPrecision.ALL
     weights: int | None = None
-    """Index of the operand that is the kernel; None if the result is."""
+    """Index of the operand that is the convolution kernel; None if that is the result."""
 
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
         if not types[0].dtype.is_float:
@@ -135,7 +135,7 @@ class ConvWeightGradKernel(TiledConvolution):
     """Rows are filters, columns are window elements and channels, the depth is positions of the result."""
 
     def samples(self) -> Sequence[Example]:
-        # Several tiles and parts in each of two groups.
+        # Two groups, each with several tiles and parts.
         conv = Conv(Window((3, 2), (2, 1), ((1, 0), (0, 1)), (1, 2)), 2)
         x, dy, w = (
             TensorType(shape, DType.FLOAT32) for shape in ((3, 24, 21, 10), (3, 4, 10, 9), (4, 12, 3, 2))

@@ -13,7 +13,7 @@ from netspec.graph.ops.ctc import LOG_ZERO, LOG_ZERO_BOUND, CTCBase, CTCLoss, CT
 from netspec.graph.value import Node
 
 EACH = "for (Index s = threadIdx.x; s < positions; s += blockDim.x)"
-# Only `kept` rows are stored, in rotation: the gradient reads all of them, the loss the previous one.
+# Only `kept` rows are stored, in rotation: the gradient reads all rows, the loss only the previous one.
 FORWARD = f"""
 const NUMBER never = NEVER;
 const auto sum = [](NUMBER a, NUMBER b, NUMBER c) {{
@@ -48,7 +48,7 @@ BLOCKS(n, batch) {{
 }}
 """
 LOSS = """if (threadIdx.x == 0) y[n] = whole < IMPOSSIBLE ? (NUMBER)INFINITY : -whole;"""
-# The probability of each position replaces the forward value; the first position of a symbol adds up all of its own.
+# The probability of each position replaces the forward value; a symbol's first position sums over its positions.
 GRADIENT = f"""
 NUMBER *const dx = y + n * steps * count;
 for (Index i = threadIdx.x; i < steps * count; i += blockDim.x) dx[i] = 0;
@@ -81,7 +81,7 @@ class CTCKernel(Kernel):
     """Base class."""
 
     def rows(self, steps: int) -> tuple[int, int]:
-        """Number of rows of forward probabilities to keep, and of further rows."""
+        """Number of rows of forward probabilities to keep, and of other rows."""
         raise NotImplementedError  # abstract
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
@@ -89,7 +89,7 @@ class CTCKernel(Kernel):
         return batch * sum(self.rows(steps)) * (2 * size + 1) * node.inputs[0].dtype.itemsize
 
     def bound(self, rest_of_source: str, node: Node, buffers: Buffers) -> Thunk:
-        """The call of the forward pass, or of both passes."""
+        """The call that runs the forward pass, or both passes."""
         op, dtype, (y,) = node.op, node.inputs[0].dtype, buffers.outputs
         assert isinstance(op, CTCBase)
         assert buffers.workspace is not None

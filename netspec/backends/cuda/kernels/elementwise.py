@@ -37,13 +37,13 @@ class ElementwiseKernel(BaseElementwiseKernel):
 
 
 def bound(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
-    """A call of scalar code on arrays; inputs broadcast to the shape of the outputs."""
+    """A call that runs scalar code on arrays; inputs broadcast to the shape of the outputs."""
     lines, names = code
     read = [(names[index], array) for index, array in enumerate(outputs) if array is not None]
     first = read[0][1]
     arrays = [*inputs, *(array for _, array in read)]
     loops = collapse_loops(first.shape, [first, *arrays])
-    loops = Loops(loops.sizes, loops.steps[1:])  # the first array only decided the order
+    loops = Loops(loops.sizes, loops.steps[1:])  # the first array only determined the order
     pointers = [pointer(f"p{k}", array, written=k >= len(inputs)) for k, array in enumerate(arrays)]
     results = [name for name, _ in read]
     return (_by_fours if _in_fours(loops, arrays) else _one_by_one)(lines, results, arrays, pointers, loops)
@@ -78,7 +78,7 @@ def value_type(array: Any) -> str:
 
 
 def _in_fours(loops: Loops, arrays: Sequence[Any]) -> bool:
-    """Whether four adjacent elements of the innermost loop can be read at once in each array, or are one element."""
+    """Whether each array allows reading four elements of the innermost loop at once, or repeats a single element."""
     if loops.size < AT_ONCE:  # all threads would read the single element while one of them overwrites it
         return False
     if len(loops.sizes) > 1 and loops.sizes[-1] % AT_ONCE:
@@ -106,7 +106,7 @@ class ElementOffsets:
 
     @classmethod
     def of(cls, loops: Loops, together: int) -> ElementOffsets:
-        """Offsets of unit `unit`, which is a number of elements of the innermost loop."""
+        """Offsets of unit `unit`, which is `together` elements of the innermost loop."""
         depth = len(loops.sizes)
         sizes = [*loops.sizes[:-1], loops.sizes[-1] // together]
         lines, numbers, at = ["Index rest = unit;"] if depth > 1 else [], dict[str, int](), dict[tuple[int, ...], str]()
@@ -131,7 +131,7 @@ class ElementOffsets:
 
 
 def _reach(loops: Loops) -> int:
-    """The largest index: number of elements, and their largest distance."""
+    """The largest index: the number of elements, or the largest offset in an array."""
     distances = (
         sum((size - 1) * abs(step) for size, step in zip(loops.sizes, steps, strict=True)) for steps in loops.steps
     )

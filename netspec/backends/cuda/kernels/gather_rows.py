@@ -51,7 +51,7 @@ class GatherKernel(RowKernel):
 
 @kernel(ScatterRows, backend="cuda", rank=5)
 class ScatterRowsKernel(RowKernel):
-    """Rows are added up in the order of the operands."""
+    """Add up rows in the order of the operands."""
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         return _lists(node).nbytes

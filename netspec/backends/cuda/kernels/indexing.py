@@ -38,7 +38,7 @@ to = to * size{k} + at{k};
 
 
 def _along(axis: int, x: Any, index: Any) -> list[KernelParameter]:
-    """Sizes of x and of the index along the axis, and of the axes after it."""
+    """Sizes of x and of the index along the axis, and the product of the sizes after it."""
     inner = prod(x.shape[axis + 1 :])
     return sizes(max(x.size, index.size), size=x.shape[axis], along=index.shape[axis], inner=inner)
 
@@ -76,7 +76,7 @@ class ScatterKernel(Kernel):
         return self.lists(node).nbytes
 
     def goes_to(self, node: Node, x: Any, index: Any) -> tuple[list[KernelParameter], str]:
-        """Parameters, and the code that computes a target."""
+        """Parameters, and the code that computes the target of an update."""
         raise NotImplementedError  # abstract
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:

@@ -117,7 +117,7 @@ class RowLoops:
         self, body: str, arrays: dict[str, Any], results: dict[str, Any | None], epsilon: float, dtype: DType,
         inner: int = 1, groups: int = 1,
     ) -> Thunk:  # fmt: skip
-        """The call of a body for each row."""
+        """A call that runs a body for each row."""
         width = WARP if self.length <= LONG else THREADS
         blocks = -(-self.count // (THREADS // width))
         replacements = {"BODY": body, "NUMBER": dtype, "THREADS": THREADS, "WIDTH": width}
@@ -134,7 +134,7 @@ class RowLoops:
 
 
 class OverRowsKernel(Kernel):
-    """Base class: data may be stored in 16 bits, factors and statistics may not."""
+    """Base class: data may be stored in 16 bits, but not factors and statistics."""
 
     low_precision = LowPrecision.DATA
 
@@ -202,7 +202,7 @@ class RowNormalizationGradKernel(OverRowsKernel):
         return centered, (RMSNormalizationGrad(epsilon=3.0), (_LONG, _ROW, _STATISTIC, _LONG))
 
     def columns(self, node: Node) -> ColumnSums:
-        """Rows as columns of the sums."""
+        """The sums over rows, as column sums."""
         rows = rows_of(node)
         return ColumnSums(rows.length, rows.count, 1)
 

@@ -95,7 +95,7 @@ def bound(
 ) -> Thunk:  # fmt: skip
     """The call of a product; `replacements` define the operands (LEFT, RIGHT) and the position of a sum in y (TARGET).
 
-    `numbers` are further variables that they use, `large` is the largest index of an operand; y is contiguous.
+    `numbers` are the variables that these use, `large` is the largest index of an operand; y is contiguous.
     """
     dtype = DType(str(y.dtype)).compute_dtype
     high, wide = -(-cut.rows // TILE), -(-cut.columns // TILE)
@@ -140,7 +140,7 @@ def tile_split(op: MatMul, a: TensorType, b: TensorType) -> TileSplit:
 
 
 def matmul(op: MatMul, a: Any, b: Any, y: Any, workspace: Any | None = None) -> Thunk:
-    """The call y = a @ b; the operands of a single product may have any strides, those of several are plain."""
+    """The call y = a @ b. Operands may have any strides if they are single matrices; batches are plain."""
     cut = tile_split(op, *(TensorType(array.shape, DType(str(array.dtype)).compute_dtype) for array in (a, b)))
     if b.ndim == 2 and not op.transpose_a and a.ndim > 2:
         a, y = a.reshape(-1, a.shape[-1]), y.reshape(-1, y.shape[-1])

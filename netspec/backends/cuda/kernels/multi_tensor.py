@@ -42,7 +42,7 @@ class MultiTensorKernel(BaseMultiTensorKernel):
 
 
 def _bound(code: Code, sets: Sequence[tuple[Sequence[Any], Sequence[Any | None]]]) -> Thunk:
-    """A call for sets with the same scalar operands and the same results read."""
+    """A call for sets that have the same scalar operands, and of which the same results are read."""
     lines, names = code
     inputs, outputs = sets[0]
     written = [k for k, result in enumerate(outputs) if result is not None]

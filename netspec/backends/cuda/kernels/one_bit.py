@@ -96,7 +96,7 @@ class OneBitColumns:
 
 @kernel(OneBitQuantize, backend="cuda", rank=5)
 class OneBitKernel(Kernel):
-    """The means of each column, then its elements again."""
+    """Compute the means of each column, then read its elements again to quantize them."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x,), (q, residual) = buffers.inputs, buffers.outputs

@@ -170,7 +170,7 @@ class MaxPoolIndicesKernel(Pooling):
 
 @kernel(MaxPoolGrad, backend="cuda", rank=5)
 class MaxPoolGradKernel(Pooling):
-    """Sum of the gradients of the windows whose maximum is at a position."""
+    """For each position, the sum of the gradients of the windows whose maximum is there."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (dy, index), (dx,) = buffers.inputs, buffers.outputs
@@ -197,7 +197,7 @@ class AveragePoolKernel(Pooling):
 
 @kernel(AveragePoolGrad, backend="cuda", rank=5)
 class AveragePoolGradKernel(Pooling):
-    """Gradients of the windows that contain a position, divided by the counts."""
+    """For each position, the sum of the gradients of the windows that contain it, divided by their counts."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (dy,), (dx,) = buffers.inputs, buffers.outputs

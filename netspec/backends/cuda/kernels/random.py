@@ -29,8 +29,8 @@ FIRST = "if (threadIdx.x < 3) y[threadIdx.x] = rng[threadIdx.x] - (threadIdx.x =
 
 
 @kernel(GlobalSampleIndex, backend="cuda", rank=5)
-class FirstOfAllKernel(Kernel):
-    """The last of three values, minus the earlier ones."""
+class GlobalSampleIndexKernel(Kernel):
+    """Copy three values; `before` is subtracted from the last, the index of the first sample."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         op, (rng,), (y,) = node.op, buffers.inputs, buffers.outputs

@@ -46,14 +46,14 @@ class ResizePass:
 
     @classmethod
     def of(cls, axis: int, size: int, to: Any, origin: Any, weight: Any, added: Any | None = None) -> ResizePass:
-        """Build the pass from the indices of result and operand elements, with weights, in the order of addition."""
+        """Build the pass from its terms, in the order of addition: result and operand indices, and weights."""
         order = np.argsort(to, kind="stable")
         start = np.searchsorted(to[order], np.arange(size + 1)).astype(np.int32)
         begins = np.zeros(size) if added is None else added
         return cls(axis, size, start, origin[order].astype(np.int32), weight[order], begins)
 
     def bind(self, x: Any, y: Any) -> Thunk:
-        """A call of this pass."""
+        """A call that runs this pass."""
         table, dtype = launch.engine.table, x.dtype
         parameters = [
             pointer("x", x), pointer("y", y, written=True), pointer("start", table(self.start)),
@@ -69,23 +69,23 @@ class ResizePass:
 
 def forward(op: Resize, x: TensorType) -> list[ResizePass]:
     """The axes of a `Resize` in order."""
-    return [_stage(op, number, x.shape[axis.axis], turned=False) for number, axis in enumerate(op.axes)]
+    return [_stage(op, number, x.shape[axis.axis], transposed=False) for number, axis in enumerate(op.axes)]
 
 
 def backward(op: ResizeGrad) -> list[ResizePass]:
     """The axes of its gradient."""
     sizes_before = list(enumerate(op.x.shape[axis.axis] for axis in op.resize.axes))
-    return [_stage(op.resize, number, size, turned=True) for number, size in reversed(sizes_before)]
+    return [_stage(op.resize, number, size, transposed=True) for number, size in reversed(sizes_before)]
 
 
-def _stage(op: Resize, number: int, size: int, *, turned: bool) -> ResizePass:
-    """The pass along axis `number`, whose operand has `size` elements; transposed for the gradient if `turned`."""
+def _stage(op: Resize, number: int, size: int, *, transposed: bool) -> ResizePass:
+    """The pass along axis `number`, whose operand has `size` elements; `transposed` for the gradient."""
     along = op.axes[number]
     taps = axis_taps(op.sampling, along, size)
     inside = np.broadcast_to(~taps.outside, taps.index.shape).reshape(-1)
     indices, weights = taps.index.reshape(-1)[inside], taps.weights.reshape(-1)[inside]
     results = np.broadcast_to(np.arange(along.size), taps.index.shape).reshape(-1)[inside]
-    if turned:
+    if transposed:
         return ResizePass.of(along.axis, size, indices, results, weights)
     return ResizePass.of(
         along.axis, along.size, results, indices, weights, taps.outside * op.sampling.extrapolation_value
@@ -128,7 +128,7 @@ class ResizePasses(Kernel):
 
 @kernel(Resize, backend="cuda", rank=5)
 class ResizeKernel(ResizePasses):
-    """The elements around each position."""
+    """Each result is a weighted sum of the elements around its position."""
 
     def stages(self, node: Node) -> list[ResizePass]:
         assert isinstance(node.op, Resize)
@@ -137,7 +137,7 @@ class ResizeKernel(ResizePasses):
 
 @kernel(ResizeGrad, backend="cuda", rank=5)
 class ResizeGradKernel(ResizePasses):
-    """For each element, the results that were computed from it."""
+    """Each gradient is a weighted sum over the results that were computed from the element."""
 
     def stages(self, node: Node) -> list[ResizePass]:
         assert isinstance(node.op, ResizeGrad)

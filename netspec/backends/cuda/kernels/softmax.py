@@ -62,9 +62,10 @@ ONE_HOT = f"""
 
 
 def bound(body: str, axis: int, arrays: dict[str, Any], dtype: DType, results: Sequence[str]) -> Thunk:
-    """A call of a body for each vector along `axis` of the largest arrays; other arrays have one element per vector.
+    """A call that runs a body for each vector along `axis` of the largest arrays.
 
-    In the body an array is a pointer to its vector, and `xc` is the stride of `x` along the vector.
+    Other arrays have one element per vector. In the body, an array is a pointer to its vector, and `xc` is the stride
+    of `x` along the vector.
     """
     shape = max((array.shape for array in arrays.values()), key=len)
     long = {name: array.ndim == len(shape) for name, array in arrays.items()}
@@ -105,7 +106,7 @@ class SoftmaxKernel(AxisKernel):
 
 @kernel(SoftmaxGrad, backend="cuda", rank=5)
 class SoftmaxGradKernel(AxisKernel):
-    """Each vector is read twice."""
+    """dx = y · (dy - Σ y · dy); each vector is read twice."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         arrays = {"y": buffers.inputs[0], "dy": buffers.inputs[1], "dx": buffers.outputs[0]}

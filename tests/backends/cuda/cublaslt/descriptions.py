@@ -31,7 +31,7 @@ def differing(described: CublasLtObject, attributes: type[ObjectAttribute]) -> l
     read = getattr(described.library.functions, f"cublasLt{described.kind}GetAttribute")
     for attribute in attributes:
         described.set(attribute, 1)
-        stored, written = attribute.held(0), ctypes.c_size_t()
+        stored, written = attribute.c_value(0), ctypes.c_size_t()
         size = ctypes.c_size_t(ctypes.sizeof(stored))
         code = read(described.pointer, attribute.number, ctypes.byref(stored), size, ctypes.byref(written))
         if code or stored.value != 1 or written.value != ctypes.sizeof(stored):

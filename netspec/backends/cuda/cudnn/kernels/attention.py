@@ -1,6 +1,6 @@
 """Attention and its gradient of 16-bit operands, the only precision that cuDNN supports.
 
-Scores and their softmax stay on the chip; the gradient needs one number for each query and head. A deterministic
+Scores and their softmax stay on the chip; the gradient needs one value for each query and head. A deterministic
 gradient writes the scores to the workspace, in 16 bits.
 
 A mask becomes a score bias so low that nothing remains of the masked scores: a query whose keys are all masked gets the
@@ -35,12 +35,12 @@ UNSEEN = -(2.0**41)
 """Bias of masked scores: the sum becomes this number, for any scores below 2¹⁷.
 
 It is a power of two: kernels subtract the rounded product of the maximum score and log2(e) from the unrounded one of
-each. For a query whose keys are all masked, the rounding error of another number would be all that is left, and its
-power infinite.
+each. For a query whose keys are all masked, both are products of this number: if rounding made them different, their
+difference would be large, and its exponential infinite.
 """
 _NUMBER = c_number(UNSEEN, DType.FLOAT32)
 _ADDED = ((), (f"a0 ? 0.0f : {_NUMBER}",))
-_SEEING = ((), (f"a1 < 0.5f * {_NUMBER} ? 0.0f : a0",))  # NaN does not compare as less, and is kept
+_SEEING = ((), (f"a1 < 0.5f * {_NUMBER} ? 0.0f : a0",))  # NaN is not less, so it is kept
 
 
 class AttentionKernel(PlannedKernel):
@@ -49,7 +49,7 @@ class AttentionKernel(PlannedKernel):
     required_dtypes = (DType.BFLOAT16, DType.FLOAT16)
     kind: ClassVar[type[AttentionGraph]]
     operands: ClassVar[tuple[bool, ...]]
-    """Indices of the 16-bit operands, without the mask."""
+    """For each operand except the mask, whether it is 16-bit."""
     results: ClassVar[tuple[bool, ...]]
 
     def reject_reason(self, op: Attention | AttentionGrad, *types: TensorType) -> str | None:
@@ -81,17 +81,17 @@ class AttentionKernel(PlannedKernel):
         return self.plan_bytes(node, signature) + sum(align_up(size) for size in self._spaces(node, signature))
 
     def _spaces(self, node: Node, layouts: LayoutSignature) -> list[int]:
-        """Bytes in addition to the library's: score bias, 32-bit results, and further scratch memory."""
+        """Bytes in addition to the library's: score bias, 32-bit results, and extra scratch memory."""
         added = [4 * value.type.size for value in node.inputs[len(self.operands) :]]
         wide = [2 * node.types[index].size for index in self._widened(layouts)]
-        return [*added, *wide, self.further(node)]
+        return [*added, *wide, self.extra_scratch_bytes(node)]
 
-    def further(self, node: Node) -> int:
-        """Bytes of further scratch memory."""
+    def extra_scratch_bytes(self, node: Node) -> int:
+        """Bytes of extra scratch memory."""
         raise NotImplementedError  # abstract
 
     def _widened(self, layouts: LayoutSignature) -> list[int]:
-        """Results that the library writes in 16 bits and that are stored in 32."""
+        """Indices of the results that the library writes in 16 bits and that are stored in 32."""
         return [
             index for index, supported in enumerate(self.results) if supported and layouts.outputs[index].dtype is None
         ]
@@ -110,7 +110,7 @@ class AttentionKernel(PlannedKernel):
         )  # fmt: skip
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """Calls: the score bias, the library, and conversions."""
+        """Calls that compute the score bias, run the library, and convert results."""
         plan, space = self.plan(node, buffers.layouts), buffers.workspace
         assert space is not None
         scratch, calls = ScratchMemory(space[align_up(plan.workspace) :], DType.UINT8), list[Thunk]()
@@ -144,14 +144,14 @@ def _zero_masked_queries(x: Any, total: Any, target: Any) -> Thunk:
 
 @kernel(Attention, backend="cudnn", rank=10)
 class AttentionForwardKernel(AttentionKernel):
-    """y and the logarithm of the sum of each softmax."""
+    """y, and the logarithm of each softmax's sum."""
 
     kind = AttentionForwardGraph
     operands = (True, True, True)
     results = (True, False)
 
-    def further(self, node: Node) -> int:
-        """The sums, if no one else reads them."""
+    def extra_scratch_bytes(self, node: Node) -> int:
+        """Bytes of the sums, for the case that no node reads them."""
         return node.types[1].nbytes
 
     def called(
@@ -173,8 +173,8 @@ class AttentionGradientKernel(AttentionKernel):
     operands = (True, True, True, True, False, True)
     results = (True, True, True)
 
-    def further(self, node: Node) -> int:
-        """Memory for results that are not read, and the gradient without that of fully masked queries."""
+    def extra_scratch_bytes(self, node: Node) -> int:
+        """Bytes for results that are not read, and for dy with zeros for fully masked queries."""
         masked = len(node.inputs) > len(self.operands)
         unread = align_up(2 * max(kind.size for kind in node.types))
         return unread + (2 * node.inputs[5].type.size if masked else 0)

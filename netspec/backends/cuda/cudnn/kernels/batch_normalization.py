@@ -54,23 +54,23 @@ class NormalizationKernel(PlannedKernel, ChannelNormKernel):
 
     supports_inplace: ClassVar[bool] = False  # the library does not document that results may overwrite operands
     base: ClassVar[type[ChannelwiseOp]]
-    own: ClassVar[type[ByColumns]]
-    """Our own kernel for the same node, used also if the large result is not read: this one always writes it."""
+    own_kernel: ClassVar[type[ByColumns]]
+    """Our own kernel for the same node. It runs if the large result is not read, which the library always writes."""
 
     def described(self, node: Node, x: Tensor) -> NormalizationGraph:
         """The operation to plan."""
         raise NotImplementedError  # abstract
 
     def called(self, node: Node, buffers: Buffers, plan: CudnnPlan, scratch: ScratchMemory, space: Any) -> list[Thunk]:
-        """The calls: the library's, prologue and epilogue."""
+        """The calls of the prologue, the library, and the epilogue."""
         raise NotImplementedError  # abstract
 
-    def passes(self, node: Node, signature: LayoutSignature) -> tuple[int, int]:
+    def extra_traffic(self, node: Node, signature: LayoutSignature) -> tuple[int, int]:
         """Bytes moved in addition to operands and results, and the number of launches."""
         raise NotImplementedError  # abstract
 
-    def large(self, node: Node, layouts: LayoutSignature) -> int:
-        """Bytes of a further value like x that is stored."""
+    def intermediate_bytes(self, node: Node, layouts: LayoutSignature) -> int:
+        """Bytes of an intermediate value with the shape of x."""
         return 0
 
     def reject_reason(self, op: Op, *types: TensorType) -> str | None:
@@ -95,17 +95,17 @@ class NormalizationKernel(PlannedKernel, ChannelNormKernel):
         return None if no_plan_reason(self.described(node, Tensor.of(x, first))) else signature
 
     def estimated_seconds(self, node: Node, signature: LayoutSignature) -> float:
-        further, launches = self.passes(node, signature)
-        return launches * machine_model().call_seconds + transfer_seconds(operand_bytes(node, signature) + further)
+        extra, launches = self.extra_traffic(node, signature)
+        return launches * machine_model().call_seconds + transfer_seconds(operand_bytes(node, signature) + extra)
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
-        plan_bytes = self.plan_bytes(node, signature) + self.large(node, signature)
+        plan_bytes = self.plan_bytes(node, signature) + self.intermediate_bytes(node, signature)
         vectors = VECTORS * align_up(node.inputs[1].type.nbytes)
-        return max(plan_bytes + vectors, self.own().workspace(node, signature))
+        return max(plan_bytes + vectors, self.own_kernel().workspace(node, signature))
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         if buffers.outputs[0] is None:
-            return self.own().bind(node, buffers)
+            return self.own_kernel().bind(node, buffers)
         plan, space = self.plan(node, buffers.layouts), buffers.workspace
         assert space is not None
         scratch = ScratchMemory(space[align_up(plan.workspace) :], node.inputs[0].dtype)
@@ -139,10 +139,10 @@ _X, _CHANNELS = (TensorType(shape, DType.FLOAT32) for shape in ((6, 8, 5, 4), (8
 
 @kernel(BatchNormalizationTraining, EpilogueFused, backend="cudnn", rank=10)
 class BatchNormalizationTrainingKernel(NormalizationKernel):
-    """Mean and variance are those of the batch; the epilogue runs in place."""
+    """Normalize with the mean and variance of the batch; the epilogue runs in place."""
 
     base = BatchNormalizationTraining
-    own = TrainingKernel
+    own_kernel = TrainingKernel
 
     def samples(self) -> Sequence[Example]:
         op, types = BatchNormalizationTraining(), (_X, _CHANNELS, _CHANNELS)
@@ -156,8 +156,8 @@ class BatchNormalizationTrainingKernel(NormalizationKernel):
             x, normalization_op(op).epsilon, deterministic=self.deterministic, pick=self.pick
         )
 
-    def passes(self, node: Node, signature: LayoutSignature) -> tuple[int, int]:
-        """The epilogue reads and writes the result once more; the variance is a launch."""
+    def extra_traffic(self, node: Node, signature: LayoutSignature) -> tuple[int, int]:
+        """The epilogue reads and writes the result once more; the variance takes a separate launch."""
         follows = isinstance(node.op, EpilogueFused)
         return 2 * signature.outputs[0].nbytes(node.types[0]) * follows, 2 + follows
 
@@ -166,7 +166,7 @@ class BatchNormalizationTrainingKernel(NormalizationKernel):
         op, dtype = normalization_op(node.op), node.inputs[0].dtype
         mean, inverse = scratch.take(gamma.size) if mean is None else mean, scratch.take(gamma.size)
         calls = [plan.bind([x, gamma, beta], [y, mean, inverse], space)]
-        if variance is not None:  # rounding may make a variance far below epsilon negative
+        if variance is not None:  # rounding may make a variance negative if it is far below epsilon
             lines = f"const {dtype} found = 1 / (a0 * a0) - ({dtype}){float(op.epsilon).hex()};"
             calls.append(bound(((lines,), ("found < 0 ? 0 : found",)), [inverse], [variance]))
         if isinstance(node.op, EpilogueFused):
@@ -177,17 +177,17 @@ class BatchNormalizationTrainingKernel(NormalizationKernel):
 
 @kernel(BatchNormalizationGrad, PrologueFused, backend="cudnn", rank=10)
 class BatchNormalizationGradientKernel(NormalizationKernel):
-    """Gradients of the training form. The library fuses the gradient of a ReLU; other prologues are our own kernels."""
+    """Gradients in training. The library fuses the gradient of a ReLU; other prologues are our own kernels."""
 
     base = BatchNormalizationGrad
-    own = GradientKernel
+    own_kernel = GradientKernel
 
     def samples(self) -> Sequence[Example]:
         op, types = BatchNormalizationGrad(epsilon=3.0), (_X, _CHANNELS, _CHANNELS, _CHANNELS, _X)
         return (op, types), (PrologueFused(op, 4, 5, (FusedStep(Mul(), (0, 1)),)), (*types, _X))
 
     def described(self, node: Node, x: Tensor) -> NormalizationGraph:
-        return self._candidate(node.op, x, past_relu=self._past(node, x) is not None)
+        return self._candidate(node.op, x, past_relu=self._fused_relu(node, x) is not None)
 
     def _candidate(self, op: Op, x: Tensor, *, past_relu: bool) -> NormalizationGraph:
         return NormalizationGradientGraph(x, past_relu, deterministic=self.deterministic, pick=self.pick)
@@ -196,7 +196,7 @@ class BatchNormalizationGradientKernel(NormalizationKernel):
         dy = self._dy(node, signature)
         return super()._alike(node, signature) and (dy is None or signature.inputs[dy] == signature.inputs[0])
 
-    def _past(self, node: Node, x: Tensor) -> ReluBackwardMatch | None:
+    def _fused_relu(self, node: Node, x: Tensor) -> ReluBackwardMatch | None:
         """The ReLU backward that the library fuses; None if there is none."""
         match = ReluBackwardMatch.of(node)
         return None if match is None or no_plan_reason(self._candidate(node.op, x, past_relu=True)) else match
@@ -205,15 +205,15 @@ class BatchNormalizationGradientKernel(NormalizationKernel):
         """Index of the operand that the library reads as dy; None if a prologue computes dy first."""
         if not isinstance(node.op, PrologueFused):
             return 4
-        past = self._past(node, Tensor.of(node.inputs[0].type, signature.inputs[0]))
-        return None if past is None else past.dy
+        relu = self._fused_relu(node, Tensor.of(node.inputs[0].type, signature.inputs[0]))
+        return None if relu is None else relu.dy
 
-    def large(self, node: Node, layouts: LayoutSignature) -> int:
-        """dy, if a prologue computes it."""
+    def intermediate_bytes(self, node: Node, layouts: LayoutSignature) -> int:
+        """Bytes of dy, if a prologue computes it."""
         return align_up(layouts.inputs[0].nbytes(node.inputs[0].type)) if self._dy(node, layouts) is None else 0
 
-    def passes(self, node: Node, signature: LayoutSignature) -> tuple[int, int]:
-        """The prologue reads its operands and writes dy, then x and dy are read; the inverse is a launch."""
+    def extra_traffic(self, node: Node, signature: LayoutSignature) -> tuple[int, int]:
+        """The prologue writes dy, then x and dy are read; the inverse standard deviation takes a separate launch."""
         if self._dy(node, signature) is not None:
             return 0, 2
         x = node.inputs[0]
@@ -243,7 +243,7 @@ class BatchNormalizationGradientKernel(NormalizationKernel):
 
 @dataclass(frozen=True)
 class ReluBackwardMatch:
-    """Indices of the operands that are the gradient of the ReLU's result and the beta added before it."""
+    """Indices of two operands: the gradient of the ReLU's result, and the beta that is added before the ReLU."""
 
     dy: int
     beta: int
@@ -267,14 +267,14 @@ class ReluBackwardMatch:
 def _expected(
     op: BatchNormalizationGrad, x: Value, gamma: Value, beta: Value, mean: Value, variance: Value, dy: Value
 ) -> Value:
-    """The expected prologue."""
+    """The prologue that the library can fuse."""
     y = BatchNormalizationTraining(op.axis, op.epsilon).recompute((x, gamma, beta), (x, mean, variance))
     zero = scalar(0.0, x.dtype)
     return Where()(Greater()(Relu()(y), zero), dy, zero)
 
 
 def _expression_key(value: Value, leaves: AbstractSet[Value]) -> Any:
-    """Structure of an elementwise value: ops and operands without views; leaves and other values are themselves."""
+    """Structure of an elementwise value: its ops, without views. Leaves and other values stand for themselves."""
     value = value if value in leaves else value.base
     if value in leaves:
         return value
@@ -285,7 +285,7 @@ def _expression_key(value: Value, leaves: AbstractSet[Value]) -> Any:
 
 
 def _structure(op: Fused, result: int, operands: Sequence[Any]) -> Any:
-    """Structure of a result of a fused body with these operands."""
+    """Structure of a result of a fused op with these operands."""
     values = list(operands)
     for step in op.body:
         values.append((step.op, *(values[index] for index in step.operands)))

@@ -25,7 +25,7 @@ from netspec.graph.value import Node
 
 
 def last(kind: TensorType) -> Layout:
-    """Channels innermost."""
+    """The layout with channels innermost."""
     return Layout.channels_last(kind.rank)
 
 

@@ -33,17 +33,17 @@ class HostStagedKernel(Kernel):
     """Whether results are complete when the call returns; otherwise after the join."""
 
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
-        """Accept only ops that no other kernel accepts: workers would hang if autotuning chose differently on them."""
+        """Accept only ops that no other kernel accepts: workers hang if autotuning chooses differently on them."""
         others = (candidate for candidate in kernels_for(type(op), (self.backend,)) if candidate.rank > self.rank)
         return next((f"{other.label} takes it" for other in others if other.reject_reason(op, *types) is None), None)
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        """Use the pinned buffer of each array's address: a started value arrives in the buffer that started it."""
+        """Use the pinned buffer of each array's address: the join finds the value in the buffer of the start."""
         inputs = [pinned_buffer(array) for array in buffers.inputs]
         outputs = [None if array is None else pinned_buffer(array) for array in buffers.outputs]
         hosts = Buffers(
-            tuple(mirror.like(array) for mirror, array in zip(inputs, buffers.inputs, strict=True)),
-            tuple(mirror and mirror.like(array) for mirror, array in zip(outputs, buffers.outputs, strict=True)),
+            tuple(mirror.view_like(array) for mirror, array in zip(inputs, buffers.inputs, strict=True)),
+            tuple(mirror and mirror.view_like(array) for mirror, array in zip(outputs, buffers.outputs, strict=True)),
             buffers.layouts,
         )  # fmt: skip
         carry = kernels_for(type(node.op), ("workers",))[0].bind(node, hosts)
@@ -54,13 +54,13 @@ class HostStagedKernel(Kernel):
 
         def run() -> None:
             for mirror, array in read:
-                mirror.take(array)
+                mirror.copy_from(array)
             for mirror, _ in (*read, *written):
                 mirror.settle()
             with np.errstate(all="ignore"):
                 carry()
             for mirror, array in copied_back:
-                mirror.give(array)
+                mirror.copy_to(array)
 
         return run
 
@@ -68,7 +68,7 @@ class HostStagedKernel(Kernel):
 def _data_buffers(
     types: Sequence[TensorType], mirrors: Sequence[PinnedBuffer | None], arrays: Sequence[Any]
 ) -> list[tuple[PinnedBuffer, Any]]:
-    """Return the pinned buffers and arrays that have data: not order tokens, and not empty ones."""
+    """Return the arrays that hold data, with their pinned buffers; order tokens and empty arrays are left out."""
     triples = zip(types, mirrors, arrays, strict=False)
     return [
         (mirror, array) for kind, mirror, array in triples if mirror is not None and kind != ORDER_TOKEN and array.size
