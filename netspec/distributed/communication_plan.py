@@ -1,4 +1,4 @@
-"""Messages that the workers of a training send each other in a step."""
+"""Messages that workers send each other in a training step."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def step_messages(
     pipeline = compiler.distribution
     if not isinstance(pipeline, PipelinePlan):
         return messages
-    ((rows, _),) = batches  # a pipeline's step has one batch
+    ((rows, _),) = batches  # a step of a pipeline has one batch
     return [*_between_stages(pipeline, cluster, rows), *(_by_stage(message, cluster.ranks) for message in messages)]
 
 
@@ -96,7 +96,7 @@ def _hop(source: int, target: int, nbytes: float, cluster: Cluster) -> Exchange:
 
 
 def _by_stage(message: CollectiveMessage, stages: int) -> CollectiveMessage:
-    """Attribute a message that all workers send to the stages, in equal parts."""
+    """Split a message that all workers send into equal parts, one per pipeline stage."""
     return replace(message, exchanges=tuple(
         replace(part, senders=part.senders / stages, leave=part.leave / stages, role=stage_role(stage))
         for part in message.exchanges for stage in range(stages)

@@ -51,14 +51,14 @@ class PartialSum:
     """Sums of states by name; None if the parts have no samples."""
 
     def with_next(self, other: PartialSum) -> PartialSum | None:
-        """Return the sum with the next node; None if the two do not have the same parent in the tree."""
+        """Return the sum of this node and the next one; None if they do not have the same parent in the tree."""
         if self.level != other.level or self.index % 2 or other.index != self.index + 1:
             return None
         return PartialSum(self.level + 1, self.index // 2, add_arrays(self.arrays, other.arrays))
 
 
 def add_arrays(left: Arrays | None, right: Arrays | None) -> Arrays | None:
-    """Add arrays of the same name; None counts as zero."""
+    """Add arrays that have the same name; None counts as zero."""
     if left is None or right is None:
         return right if left is None else left
     return {name: array + right[name] for name, array in left.items()}
@@ -73,7 +73,7 @@ def merge_partial(branches: Sequence[PartialSum], more: PartialSum) -> list[Part
 
 
 def total_of(branches: Sequence[PartialSum]) -> Arrays | None:
-    """Return the sum of all parts: branches without a neighbour are added starting with the last."""
+    """Return the sum of all parts. Branches that have no neighbour are added from the last to the first."""
     return reduce(lambda later, branch: add_arrays(branch.arrays, later), reversed(branches), None)
 
 
@@ -173,7 +173,7 @@ def _part_indices(shards: int, share: Share) -> range:
 
 
 def partial_sums_of(rank: int, shards: int, ranks: int, samples: int) -> list[PartialSum]:
-    """Return the partial sums of a worker for `samples` samples; `arrays` is {}, or None without samples."""
+    """Return the partial sums that a worker has of `samples` samples; their `arrays` are {}, or None if empty."""
     branches: list[PartialSum] = []
     for number in _part_indices(shards, Share(rank, ranks, shards)):
         start, stop = (samples * part // shards for part in (number, number + 1))
@@ -182,7 +182,7 @@ def partial_sums_of(rank: int, shards: int, ranks: int, samples: int) -> list[Pa
 
 
 def sent_bytes(compiler: Compiler, shards: int, rank: int, ranks: int, samples: int) -> int:
-    """Return the bytes that a worker sends to each other worker for a batch: its partial sums, with their names."""
+    """Return the bytes of the partial sums, with names, that a worker sends to each other worker for a batch."""
     types = {name: compiler.info[name].value.type for name in (*compiler.names("gradient"), *moving_averages(compiler))}
     kinds = [*((name, str(type_.dtype), type_.shape) for name, type_ in types.items()), *LOSS_ARRAYS]
     nbytes = sum(type_.nbytes for type_ in types.values()) + len(LOSS_ARRAYS) * np.dtype(np.float64).itemsize
@@ -213,7 +213,7 @@ def fixed_order_messages(
 
 
 def _unflatten(message: Mapping[str, NDArray[Any]]) -> list[PartialSum]:
-    """Return the branches that a worker sent, in their order."""
+    """Return the branches that a worker sent, in the order in which it sent them."""
     branches: dict[tuple[int, int], Arrays] = {}
     for key, array in message.items():
         level, index, name = key.split("/", 2)

@@ -1,4 +1,4 @@
-"""`JointCallRecord`: the calls of one of several workers, which repeat them together to find the step that failed."""
+"""`JointCallRecord`: calls of one of several workers, which repeat their calls together to find the failed step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class JointCallRecord(CallRecord):
         return super().run(call)
 
     def check(self) -> None:
-        """Raise `NonFiniteLoss` if a state of any worker is not finite. Collective."""
+        """Raise `NonFiniteLoss` if a state of any worker is not finite. A collective call."""
         wrong = self._group.all_gather_objects(self._non_finite_state() if self._keeps else None)
         first = next((name for name in wrong if name is not None), None)
         if first is not None:
@@ -43,7 +43,7 @@ class JointCallRecord(CallRecord):
         assert self._max_calls is not None
         if self._version != self._compiler.states.version:
             return True
-        is_bounded = self._max_calls < CALLS_PER_COPY  # by the memory that the batches of these calls need
+        is_bounded = self._max_calls < CALLS_PER_COPY  # the batches of these calls fill the memory limit
         return len(self._calls) >= self._max_calls and (begins_step or is_bounded)
 
     def _save(self) -> None:
@@ -58,7 +58,7 @@ class JointCallRecord(CallRecord):
             self.unknown_reason = "a state was not finite when the states were last copied"
 
     def _can_repeat(self) -> bool:
-        """Return whether all workers have copies from before the same calls. Collective.
+        """Return whether all workers have copies from before the same calls. A collective call.
 
         Waits for messages that the failed step has started: their results would overwrite those of a repeated call.
         """

@@ -44,13 +44,13 @@ def server_sharding(compiler: Compiler) -> OptimizerSharding:
 
 
 def pieces_of(compiler: Compiler, rank: int) -> dict[str, ShardSpec]:
-    """Return the pieces of the trained parameters that a rank holds, in the order of a message."""
+    """Return the pieces of the trained parameters that a rank holds, in the order of messages."""
     pieces = {name: piece.for_rank(rank) for name, piece in server_sharding(compiler).pieces.items()}
     return {name: piece for name, piece in pieces.items() if not piece.is_empty}
 
 
 def message_slices(pieces: Mapping[str, ShardSpec]) -> Iterator[tuple[str, ShardSpec, slice]]:
-    """Yield the name, the piece and the slice of a message for each piece."""
+    """Yield each piece with its name and its slice of a message."""
     at = 0
     for name, piece in pieces.items():
         count = piece.stop - piece.start
@@ -59,7 +59,7 @@ def message_slices(pieces: Mapping[str, ShardSpec]) -> Iterator[tuple[str, Shard
 
 
 def element_count(pieces: Mapping[str, ShardSpec]) -> int:
-    """Return the number of elements of pieces."""
+    """Return the total number of elements of pieces."""
     return sum(piece.stop - piece.start for piece in pieces.values())
 
 
@@ -91,7 +91,7 @@ class ServerConnection:
 
     @property
     def late(self) -> int:
-        """Number of gradients of all workers that arrived too late."""
+        """Number of gradients, of all workers, that arrived too late."""
         return self._client.late
 
     @property
@@ -110,7 +110,7 @@ class ServerConnection:
         return self._client.snapshot == step
 
     def done(self, step: int, weight: float, loss: float, rates: Mapping[str, float]) -> float:
-        """Push the gradients of a step, counted from 0, and fetch parameters; return the loss known to the servers.
+        """Push the gradients of a step, counted from 0, and fetch parameters; return the loss that the servers report.
 
         `weight` is the weight of this worker's samples, in nominal batches, and `loss` their mean loss.
         """
@@ -128,27 +128,27 @@ class ServerConnection:
         return loss if self._client.loss is None else self._client.loss
 
     def fetch_synchronized(self) -> None:
-        """Fetch the parameters once all workers have pushed what they have."""
+        """Fetch the parameters after all workers have pushed their remaining gradients."""
         if self._strategy.mode != "synchronous":
             if self._weight:
                 self._push(self._client.step)
-            self._client.fetch()  # so that earlier pushes have arrived
+            self._client.fetch()  # its reply shows that earlier pushes have arrived
             self._workers.barrier()
         self._take(self._client.fetch())
         self._workers.barrier()
 
     def gather(self) -> None:
-        """Have the servers take part when all workers gather full tensors from pieces."""
+        """Make the servers take part when all workers gather full tensors from pieces."""
         if self._workers.is_first:
             self._client.gather()
 
     def assemble(self) -> None:
-        """Have the servers take part when worker 0 gathers what a checkpoint holds."""
+        """Make the servers take part when worker 0 gathers the states of a checkpoint."""
         if self._workers.is_first:
             self._client.assemble()
 
     def fail(self) -> None:
-        """Have the servers release the workers that wait for one that has failed."""
+        """Make the servers release the workers that wait for a failed worker."""
         self._client.fail()
 
     def leave(self) -> None:
@@ -188,7 +188,7 @@ class ServerConnection:
 
 
 def _scale(compiler: Compiler) -> float:
-    """Return the factor of gradients, the loss scale."""
+    """Return the loss scale, by which gradients are multiplied."""
     scaling = compiler.loop.scaling if compiler.loop is not None else None
     return 1.0 if scaling is None else scaling.initial
 

@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from netspec.passes.base import Pass
 
 CENTER = "center"
-"""Role of the states that workers with weights of their own have in common."""
+"""Role of the states that workers with separate weights have in common."""
 GATHERED = "gathered"
 """Role of the states that hold full tensors of which each worker has a piece."""
 
 
 @dataclass
 class ReplicaPlan(DistributedPlan):
-    """Every worker trains weights of its own, or weights in shared memory, by steps that need no other worker."""
+    """Every worker trains its own weights, or weights in shared memory, in steps that need no other worker."""
 
     has_center: bool = False
-    """Whether all workers have a center of their weights in common, with which the net is evaluated."""
+    """Whether the workers share a center of their weights, with which the net is evaluated."""
     shared_roles: Sequence[str] = ()
 
     def add_states(self, compiler: Compiler) -> None:
@@ -64,7 +64,7 @@ class ReplicaPlan(DistributedPlan):
 
 @dataclass
 class FixedOrderPlan(DistributedPlan):
-    """Parts of each batch are computed separately; their gradients are added in an order that ignores worker count."""
+    """Parts of a batch are computed separately; the order of adding gradients does not depend on the worker count."""
 
     accumulates: ClassVar[bool] = True
 
@@ -77,7 +77,7 @@ class DataParallelPlan(DistributedPlan):
     comm_encoding: Callable[[tuple[int, ...]], CommEncoding] = uncompressed
     """Returns the encoding of a gradient, by its shape."""
     stage_encodings: Sequence[Callable[[tuple[int, ...]], CommEncoding]] = ()
-    """Like `comm_encoding`, for each stage of a training before the last one."""
+    """Like `comm_encoding`, for each stage of a training run before the last one."""
     buckets: BucketGradients = field(default_factory=BucketGradients)
 
     def training(self, training: Training, encoding_stage: int | None) -> Training:
@@ -101,16 +101,16 @@ class SufficientFactorsPlan(DataParallelPlan):
 
     choice: UsesFactors = field(kw_only=True)
     most_samples: int = field(kw_only=True)
-    """Largest number of samples that a worker has of a batch."""
+    """Largest number of a batch's samples on one worker."""
     check_layers: Callable[[frozenset[str]], None] = field(kw_only=True)
-    """Raises `InputError` if layers are chosen whose gradients have no factors; the argument has those that do."""
+    """Raises `InputError` if the gradient of a chosen layer has no factors; the argument: all layers with factors."""
     factoring: SufficientFactorPlan | None = field(default=None, init=False)
 
     def prepare(self, training: Training, net_of: Callable[[int], NetGraph]) -> None:
         """Choose the gradients whose factors are sent."""
         plain = DataParallelTraining.of(training, comm_encoding=self.comm_encoding)
         self.factoring, self._possible = choose_factors(
-            self.choice, self.workers, self.most_samples, lambda samples: plain.weighed_gradients(net_of(samples))
+            self.choice, self.workers, self.most_samples, lambda samples: plain.weighted_gradients(net_of(samples))
         )
 
     def _training(
@@ -182,12 +182,12 @@ class TensorParallelPlan(DataParallelPlan):
     """Splits of parameters, by name."""
 
     def prepare(self, training: Training, net_of: Callable[[int], NetGraph]) -> None:
-        """Choose the parameters that are split. Raises `SpecError` if one that is named can't be."""
+        """Choose the parameters that are split. Raises `SpecError` if a named one can't be split."""
         self.splits = split_parameters(training.spec, net_of(1), self.choose, self.workers, self.rank)
         self._prepared = training, net_of
 
     def global_batch(self, batch_size: int) -> int:
-        """Return the samples of all workers if this one has `batch_size`: a full batch, or parts of equal size."""
+        """Return the samples of all workers if this one has `batch_size`, of a full batch or of equal parts."""
         full = abs(self.samples / self.workers - batch_size) < 1
         return self.samples if full else batch_size * self.workers
 

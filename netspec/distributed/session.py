@@ -1,4 +1,4 @@
-"""`WorkerSession`: rank and share of one worker of a training, collective decisions, and synchronized states."""
+"""`WorkerSession`: rank and share of one worker of a training run, collective decisions, and synchronized states."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ if TYPE_CHECKING:
     from netspec.training.resume import StartingPoint
 
 
-MEET_WITHIN = 60.0
-"""Seconds in which all workers must have saved their states after one of them has failed."""
-ENDS_WITHIN = 20.0
-"""Seconds in which the worker that failed must have reported why."""
+REGROUP_TIMEOUT = 60.0
+"""Seconds that the workers have to regroup, in order to save their states, after one of them has failed."""
+FAILURE_TIMEOUT = 20.0
+"""Seconds that a failed worker has to report why it failed."""
 HOGWILD_REASON = (
     "workers of `hogwild` change each other's weights during a step; use `strategy: all_reduce` to get a capsule"
 )
@@ -96,7 +96,7 @@ def open_worker_session(spec: TrainSpec) -> Iterator[WorkerSession]:
 
 
 class WorkerSession(Session):
-    """One of several workers of a training."""
+    """One of the workers of a training run."""
 
     def __init__(self, world_group: Communicator, strategy: Strategy | None = None) -> None:
         self.world_group, self.is_root, self.alone = world_group, world_group.is_first, world_group.size == 1
@@ -124,13 +124,13 @@ class WorkerSession(Session):
         if self.by_host and world_group.host_groups is None:
             world_group.host_groups = make_host_groups(world_group)
         self.share = Share(world_group.rank, self.size, self.shards)
-        """This worker's share of what is divided among workers, such as evaluations."""
+        """This worker's share of work that is divided among workers, such as evaluations."""
         self.training_share = self.share if self.strategy.splits_batches else Share()
         self._expected = self._sent = 0.0
-        """Bytes that this worker is expected to send in a step, and has sent in all steps."""
+        """Bytes that this worker is expected to send per step, and bytes that it has sent in all steps."""
         self._steps = 0
         self._before: float | None = None
-        """Bytes that it had sent before the current step."""
+        """Bytes that this worker had sent before the current step."""
         self._sharded: ShardedStates | None = None
 
     @property
@@ -163,7 +163,7 @@ class WorkerSession(Session):
         return None if self.alone or reason is None else f"{self.strategy.strategy}: {reason}"
 
     def plan(self, spec: TrainSpec, device: Device) -> DistributedPlan:
-        """Return how the compiler spreads the training over the workers.
+        """Return how the compiler distributes training over the workers.
 
         Raises `InputError` if the workers can't compute on this device.
         """
@@ -190,7 +190,7 @@ class WorkerSession(Session):
         return ReplicaPlan(is_distributed and strategy.has_center, strategy.shared_roles if is_distributed else ())
 
     def _data_parallel_plan(self, spec: TrainSpec, strategy: SynchronousStrategy) -> DataParallelPlan:
-        """Return the plan of workers that all follow the mean of their gradients."""
+        """Return the plan of workers that all use the mean of their gradients."""
         samples, size = spec.data.train.batch_size, self.size
         encoding = partial(_by_host, strategy.comm_encoding) if self.by_host else strategy.comm_encoding
         stages = [partial(strategy.comm_encoding, stage=stage) for stage in range(len(strategy.stages) - 1)]
@@ -208,7 +208,7 @@ class WorkerSession(Session):
         return DataParallelPlan(*common)
 
     def stepper(self, spec: TrainSpec, compiler: Compiler, loader: Loader) -> Stepper:
-        """Return what runs this worker's steps."""
+        """Return the stepper that runs this worker's steps."""
         if self.servers is not None:
             return ParameterServerStepper(spec, compiler, loader, self.servers)
         if self.shards is not None:
@@ -223,7 +223,7 @@ class WorkerSession(Session):
         return Stepper(spec, compiler, loader, calls=calls, stage=self.strategy.stage, restarts=True)
 
     def layout(self, compiler: Compiler) -> StateLayout:
-        """Return which states are sharded. Collective in the first call."""
+        """Return which states are sharded. The first call is collective."""
         states = self.sharded_states(compiler)
         return StateLayout(states.replicated, {state.name: state for state in states.checkpointed})
 
@@ -236,18 +236,18 @@ class WorkerSession(Session):
     def use_own_cores(self) -> None:
         """Set the number of threads to this worker's share of the host's cores, unless OMP_NUM_THREADS is set.
 
-        A deterministic training uses one thread: kernels split sums by the number of threads.
+        Deterministic training uses one thread: kernels split sums by the number of threads.
         """
         if not os.environ.get("OMP_NUM_THREADS") and (self.shards is not None or self.world_group.host_size > 1):
             count = 1 if self.shards is not None else max(1, threads() // self.world_group.host_size)
             os.environ["OMP_NUM_THREADS"] = str(count)
-            set_threads(count)  # for a library that has read the variable already
+            set_threads(count)  # for libraries that have already read the variable
 
     def align(self, compiler: Compiler, loader: Loader, start: StartingPoint) -> Progress:
         """Scatter the root's states, set the position in the data, and return the progress from which all start.
 
-        Each worker gets its own states back. If the number of workers has changed, each worker gets its part of the
-        residuals, and the mean of all other such states.
+        Each worker gets back the states that differ between workers. If the number of workers has changed, each worker
+        gets an equal part of the residuals, and the mean of all other such states.
         """
         own_states, progress = start.worker_states, start.progress
         before = 1 + int(self.workers.broadcast_object(len(own_states)))
@@ -284,7 +284,7 @@ class WorkerSession(Session):
         return common
 
     def serve(self, compiler: Compiler) -> None:
-        """Run a server, from the workers' `align` until all workers have left."""
+        """Run a server, from the workers' call of `align` until all workers have left."""
         states = self.sharded_states(compiler)
         states.scatter({})
         step = self.world_group.broadcast_object(None)
@@ -299,7 +299,7 @@ class WorkerSession(Session):
         return value
 
     def vote_on_stop(self, signals: Signals, step: int) -> StopVote:
-        """Start the vote on stopping and on writing a checkpoint, which runs while this step is computed."""
+        """Start the vote on whether to stop or write a checkpoint, which runs while this step is computed."""
         if self._before is None:
             self._before = self._sent_so_far
         if self.servers is not None:
@@ -307,7 +307,7 @@ class WorkerSession(Session):
             return ServerStopVote(signals, self.servers, step)
         if self.size == 1:
             return super().vote_on_stop(signals, step)
-        return WorkerStopVote(signals, self.workers, meets=self.strategy.synchronizes_at(step))
+        return WorkerStopVote(signals, self.workers, votes=self.strategy.synchronizes_at(step))
 
     @property
     def _sent_so_far(self) -> float:
@@ -315,13 +315,13 @@ class WorkerSession(Session):
         return self.world_group.sent + (self.workers.sent if self.servers is not None else 0.0)
 
     def sends_states(self, step: int) -> bool:
-        """Return whether workers that compute steps of their own exchange states after this step."""
+        """Return whether workers that compute separate steps exchange states after this step."""
         return self.size > 1 and not self.joint_steps and self.strategy.synchronizes_at(step)
 
     def after_step(self, step: int, compiler: Compiler) -> None:
         """Run the strategy's communication after a step."""
         if self.size > 1:
-            self.strategy.after_step(step, self.workers, _States(compiler))
+            self.strategy.after_step(step, self.workers, _CompilerReplica(compiler))
         if self._before is not None:
             self._sent, self._steps = self._sent + self._sent_so_far - self._before, self._steps + 1
             self._before = None
@@ -356,7 +356,7 @@ class WorkerSession(Session):
     def _messages(
         self, compiler: Compiler, cluster: Cluster, batches: Batches, step: int
     ) -> Sequence[CollectiveMessage]:
-        """Return the messages of a step; in a deterministic training as if each worker sent what worker 0 sends."""
+        """Return the messages of a step; in deterministic training, as if each worker sent what worker 0 sends."""
         if self.shards is None:
             return step_messages(compiler, self.strategy, cluster, batches, self.strategy.stage(step))
         return fixed_order_messages(compiler, self.shards, cluster, batches, rank=0)
@@ -380,15 +380,15 @@ class WorkerSession(Session):
 
     @contextmanager
     def synchronized_view(self, compiler: Compiler) -> Iterator[None]:
-        """Enclose an evaluation or a checkpoint, a collective call: inside, all workers have the same states."""
+        """Give all workers the same states inside the block, for an evaluation or a checkpoint. A collective call."""
         if self.alone:
             yield
             return
         if self.servers is not None:
             self.servers.fetch_synchronized()
-        self.strategy.before_view(self.workers, _States(compiler))
+        self.strategy.before_view(self.workers, _CompilerReplica(compiler))
         if self.strategy.shared_roles:
-            compiler.states.version += 1  # others have written to them
+            compiler.states.version += 1  # other workers have written to the shared states
         if self.sharded_states(compiler).gathered:
             if self.servers is not None:
                 self.servers.gather()
@@ -401,7 +401,7 @@ class WorkerSession(Session):
         self.strategy.after_view(self.workers)
 
     def full_states(self, compiler: Compiler) -> Mapping[str, Any]:
-        """Return the full parameters and statistics of which this worker has only a part, or none."""
+        """Return the full parameters and statistics that this worker has only in part, or not at all."""
         owners = compiler.distribution.owners
         if not (compiler.gathered or owners):
             return {}
@@ -410,7 +410,7 @@ class WorkerSession(Session):
             return {name: compiler.states[label] for name, label in {**own, **compiler.gathered}.items()}
 
     def gather_states(self, compiler: Compiler) -> GatheredStates:
-        """Gather on the root the full sharded states, and the other workers' own states."""
+        """Gather the full sharded states, and the other workers' own states, on the root."""
         by_worker = self._own_states(compiler)
         if self.servers is not None:
             self.servers.assemble()
@@ -425,24 +425,24 @@ class WorkerSession(Session):
         return [{name: stacked[rank] for name, stacked in stacked_states.items()} for rank in range(1, self.size)]
 
     def can_save_after_failure(self, step: int, saved: int, *, unchanged: bool) -> bool:
-        """Return whether the workers can save a new checkpoint after a worker has failed. Collective.
+        """Return whether the workers can save a new checkpoint after a worker has failed. A collective call.
 
         `step` is the last step that this worker has finished, `saved` the step of its last checkpoint; `unchanged` says
         that no unfinished step has changed states. Raises `PeerFailure` if a worker does not take part.
         """
-        if self.servers is not None:  # they continue to serve, and have the parameters
+        if self.servers is not None:  # servers have the parameters, and continue to serve
             self.servers.fail()
         if self.size == 1:
             return unchanged and saved != step
         announce_failure(self.size)
-        self.workers.regroup(MEET_WITHIN)
+        self.workers.regroup(REGROUP_TIMEOUT)
         steps, saves, all_unchanged = zip(*self.workers.all_gather_objects([step, saved, unchanged]), strict=True)
         same_step = not self.joint_steps or len(set(steps)) == 1
         return same_step and all(all_unchanged) and bool(steps[0] != saves[0])
 
     def peer_failure(self) -> RunError:
-        """Wait for the worker that has failed to end the job; return the error if it does not."""
-        time.sleep(ENDS_WITHIN)
+        """Wait until the failed worker ends the job; return the error if it does not."""
+        time.sleep(FAILURE_TIMEOUT)
         return RunError("another worker failed without a message")
 
     @property
@@ -451,7 +451,7 @@ class WorkerSession(Session):
         return self.size > 1 and not self.joint_steps and self.servers is None
 
     def gather_batches(self, results: Iterator[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], ...]]:
-        """Yield the results of all workers, round by round in the order of ranks, until no worker has any."""
+        """Yield the workers' next results, in the order of ranks, until no worker has any left."""
         if self.size == 1:
             yield from super().gather_batches(results)
             return
@@ -465,8 +465,8 @@ class WorkerSession(Session):
             yield tuple(results_of_rank for results_of_rank in by_rank if results_of_rank)
 
     def agree_on_origin(self, origin: NonFiniteOrigin) -> NonFiniteOrigin:
-        """Return the origin from the first worker that knows it."""
-        if not self.joint_steps:  # the other workers do not make this call
+        """Return the origin as reported by the first worker that knows it."""
+        if not self.joint_steps:  # this call is not collective then
             return origin
         at = origin.location
         fields = [origin.description, origin.is_known, at and [at.file, at.line, at.column, at.text]]
@@ -494,15 +494,15 @@ class WorkerSession(Session):
         }
 
     def done_facts(self) -> dict[str, Any]:
-        """Return late gradients, and the bytes that a step was expected to send and did send."""
+        """Return the number of late gradients, and the bytes that a step was expected to send and has sent."""
         return {**self.step_facts(), **self.sent_facts()}
 
     def remark(self) -> str | None:
-        """Return a remark for the user about this strategy on these hosts."""
+        """Return a remark about this strategy on these hosts, for the user; None without one."""
         return None if self.alone else self.strategy.remark(self.hosts)
 
     def report_activity(self, step: int, doing: str) -> None:
-        """Record what this worker does, for the watchdog."""
+        """Record this worker's activity, for the watchdog."""
         activity.report_activity(step, doing)
 
     def report_run_dir(self, folder: Path) -> None:
@@ -515,7 +515,7 @@ class WorkerSession(Session):
 
 
 def _by_host(sending: Callable[[tuple[int, ...]], CommEncoding], shape: tuple[int, ...]) -> CommEncoding:
-    """Return the encoding of a gradient, hierarchical."""
+    """Return the hierarchical form of a gradient's encoding."""
     encoding = sending(shape)
     return replace(encoding, encoding=by_host(encoding.encoding))
 
@@ -532,20 +532,20 @@ def pipeline_config(spec: TrainSpec, strategy: Pipeline, stage: int, stages: int
 
 
 def _merge(compiler: Compiler, name: str, others: Sequence[Any], workers: int) -> None:
-    """Merge a state of all previous workers into the value that each of another number of workers starts with."""
+    """Merge a state of all previous workers into the initial value of each worker, whose number has changed."""
     parts = workers if compiler.info[name].role == "residual" else 1 + len(others)
     compiler.states.assign(name, mean_state(compiler.states[name], others, parts))
 
 
-class _States:
-    """A compiler's states, with the interface `Replica` of strategies."""
+class _CompilerReplica:
+    """Adapts a compiler's states to the interface `Replica` of strategies."""
 
     def __init__(self, compiler: Compiler) -> None:
         self.names, self.read, self.write = compiler.names, compiler.states.__getitem__, compiler.states.assign
 
 
 class ServerStopVote(StopVote):
-    """The servers' answer on stopping and on writing a checkpoint."""
+    """The servers' decision whether to stop or write a checkpoint."""
 
     def __init__(self, signals: Signals, servers: ServerConnection, step: int) -> None:
         super().__init__(signals)
@@ -563,14 +563,14 @@ class ServerStopVote(StopVote):
 
 
 class WorkerStopVote(StopVote):
-    """A pending vote of several workers on stopping and on writing a checkpoint."""
+    """A pending vote of several workers on whether to stop or write a checkpoint."""
 
-    def __init__(self, signals: Signals, workers: Communicator, *, meets: bool) -> None:
+    def __init__(self, signals: Signals, workers: Communicator, *, votes: bool) -> None:
         """Start the vote; if the workers do not synchronize at this step, nobody votes, and both answers are False."""
         super().__init__(signals)
-        self._workers, self._votes = workers if meets else None, np.zeros(2, np.float32)
-        if meets:
-            workers.finish(WorkerStopVote)  # of an earlier batch of the same step
+        self._workers, self._votes = workers if votes else None, np.zeros(2, np.float32)
+        if votes:
+            workers.finish(WorkerStopVote)  # the vote of an earlier batch of the same step
             self._votes = np.array([signals.stop is not None, signals.snapshot], np.float32)
             workers.in_flight[WorkerStopVote] = [workers.start_all_reduce(self._votes)]
 

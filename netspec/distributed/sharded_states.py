@@ -102,7 +102,7 @@ class ShardedStates:
         """Fill the states that hold full tensors of sharded states, on all workers."""
         for name, source in self.gathered.items():
             state = self.sharded.get(source)
-            if state is None:  # it is complete on every worker
+            if state is None:  # the state is complete on every worker
                 self._compiler.states.assign(name, self._compiler.states[source])
                 continue
             contributions = self._workers.all_gather_bytes(self._contribution(state).tobytes())
@@ -117,7 +117,7 @@ class ShardedStates:
         return np.ascontiguousarray(self._compiler.states[state.name]).reshape(-1)
 
     def _contributes(self, state: ShardedState) -> bool:
-        """Return whether this worker contributes to a state: a full copy of a state that others cut does not count."""
+        """Return whether this worker contributes: if other workers hold pieces, a full copy is not used."""
         info = self._compiler.info.get(state.name)
         return info is not None and (info.shard is None) == (state.piece is None)
 

@@ -1,4 +1,4 @@
-"""Checks that a training can run on a number of workers."""
+"""Checks whether training can run on a number of workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netspec.solvers.lbfgs import LBFGS
 
 
 def check_workers(spec: TrainSpec, workers: int, *, one_host: bool = True) -> None:
-    """Raise `InputError` if a training can't run on `workers` workers, including servers.
+    """Raise `InputError` if training can't run on `workers` workers, including servers.
 
     `one_host` says whether all of them are on one host.
     """

@@ -75,7 +75,7 @@ def watchdog() -> Watchdog | None:
 
 
 def set_timeouts(silence: float, stall: float) -> None:
-    """Set how many seconds a worker may stay silent, and the others may wait for it, before the job ends."""
+    """Set how many seconds a worker may be silent, or keep others waiting, before the job ends."""
     for watchdog in _watchdogs:
         watchdog.set_timeouts(silence, stall)
 
@@ -88,7 +88,7 @@ def announce_failure(workers: int) -> None:
 
 @contextmanager
 def acting_as(group: Communicator) -> Iterator[Communicator]:
-    """Make `group` the world inside the block, for tests and for work that only some workers do."""
+    """Make `group` the world inside the block, for tests and for work that only some of the workers do."""
     _joined.append(group)
     try:
         yield group

@@ -1,1 +1,1 @@
-"""Process groups: what carries arrays and messages between workers."""
+"""Process groups, which exchange arrays and messages between workers."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from netspec.errors import InputError
 
 
-# Bytes that each worker sends in a collective call, by the algorithms that send least. An MPI library may choose one
-# that sends more: `cost_model/collectives.py` models these.
+# Bytes that each worker sends in a collective call, by the algorithms that send the fewest bytes. An MPI library may
+# choose an algorithm that sends more; `cost_model/collectives.py` models these algorithms.
 
 
 def all_reduce_volume(nbytes: float, workers: int) -> float:
@@ -59,7 +59,7 @@ class Pending(Protocol):
 
 
 class CompletedCall:
-    """A call that was complete when it was started."""
+    """A call that is complete as soon as it is started."""
 
     def advance(self) -> bool:
         """Return True."""
@@ -116,7 +116,7 @@ class Communicator(ProcessGroup):
         """Wait for all workers. Writes to shared memory before the barrier are visible to all after it."""
 
     def wait_until(self, done: Callable[[], bool]) -> None:
-        """Return when `done` does so with True, visible to the watchdog. Raises `PeerFailure`."""
+        """Wait until `done()` is true, visibly to the watchdog. Raises `PeerFailure`."""
         wait_until(done)
 
     def gpu_link_error(self) -> InputError | None:
@@ -141,7 +141,7 @@ class Communicator(ProcessGroup):
     def start_all_reduce(self, array: Any, *, blocking: bool = False) -> Pending:
         """Start `all_reduce`; the array must not be read or written until the call is complete.
 
-        `blocking`: the caller waits at once. Such calls have an order of their own.
+        `blocking`: the caller waits at once. Such calls are ordered among themselves only.
         """
         return CompletedCall()
 
@@ -158,8 +158,8 @@ class Communicator(ProcessGroup):
     ) -> Pending:
         """Start to gather the array of worker i in row i of `receive`.
 
-        Calls of a `second_phase`, which are started when another call is complete, have an order of their own;
-        `blocking`: see `start_all_reduce`. `send` is this worker's array; None: it is in its row already.
+        Calls of a `second_phase`, which are started when another call is complete, are ordered among themselves only;
+        `blocking`: see `start_all_reduce`. `send` is this worker's array; None: the array is already in its row.
         """
         if send is not None:
             receive[0] = send
@@ -199,9 +199,10 @@ class Communicator(ProcessGroup):
         return Communicator()
 
     def subgroup_below(self, rank: int) -> Communicator:
-        """Return this worker's group: the ranks below `rank`, or the others. It is created once, for all trainings.
+        """Return this worker's group: the ranks below `rank`, or the others.
 
-        MPI has about two thousand communicators, and a worker may still wait on one that is freed.
+        It is created once per process: MPI supports only about two thousand communicators, and one that a worker may
+        still wait on can't be freed.
         """
         if rank not in self._subgroups:
             self._subgroups[rank] = self.split(int(self.rank >= rank))

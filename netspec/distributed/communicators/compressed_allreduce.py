@@ -20,7 +20,7 @@ class CompressedAllReduce:
         self._pending: Pending | None = None
 
     def start(self) -> Pending:
-        """Send the arrays on their way."""
+        """Start to send the arrays."""
         raise NotImplementedError  # subclasses implement it
 
 

@@ -159,7 +159,7 @@ class TopKEncoding(Encoding):
         return 8 * self.count(shape)
 
     def encode(self, array: Floats) -> Bytes:
-        """Encode the nonzero elements; index 0 fills up if there are fewer than `count`."""
+        """Encode the nonzero elements, padded with index 0 if there are fewer than `count`."""
         import numpy as np
 
         flat = array.reshape(-1)
@@ -192,7 +192,7 @@ _BY_HOST = "by_host"
 
 
 def by_host(form: str) -> str:
-    """Return the name of the hierarchical encoding that uses `form` between hosts; "" is full precision."""
+    """Return the name of the hierarchical encoding that uses `form` between hosts; "" means unencoded."""
     return f"{_BY_HOST}:{form}" if form else _BY_HOST
 
 
@@ -203,7 +203,7 @@ def between_hosts(name: str) -> str | None:
 
 
 def encoding(name: str) -> Encoding:
-    """Return the encoding of a name; `top_k:SHARE` sends a share of the elements."""
+    """Return the encoding with this name; `top_k:SHARE` sends the fraction SHARE of the elements."""
     return TopKEncoding(float(name.removeprefix(TOP_K))) if name.startswith(TOP_K) else _PLAIN[name]
 
 

@@ -77,7 +77,7 @@ class HierarchicalAllReduce:
         """Number of calls within and between hosts that are complete."""
 
     def start(self) -> Pending:
-        """Send the array on its way."""
+        """Start to send the array."""
         intra_host = self._groups.intra_host
         self._pending = intra_host.start_reduce_scatter(self._array, self._part, self._counts)
         self._done = 0
@@ -85,7 +85,7 @@ class HierarchicalAllReduce:
         return self
 
     def advance(self) -> bool:
-        """Start the next call once one is complete; return whether the sum is complete."""
+        """Start the next call when the previous one is complete; return whether the sum is complete."""
         while self._done < 2:
             earliest = self._earliest()
             assert earliest._pending is not None
@@ -107,7 +107,7 @@ class HierarchicalAllReduce:
         self._workers.sent += self._groups.newly_sent()
 
     def _earliest(self) -> HierarchicalAllReduce:
-        """Return the first sum in the phase of this one: all workers continue with sums in the same order."""
+        """Return the oldest sum in the phase of this sum: all workers must advance their sums in the same order."""
         return self._groups.queues[self._done][0]
 
     def _start_next(self) -> None:

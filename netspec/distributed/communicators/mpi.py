@@ -1,6 +1,6 @@
 """`MpiCommunicator`: communication between workers that MPI has started.
 
-mpi4py finds the MPI library of the machine: the cluster's own, or one of PyPI's (MPICH, Open MPI). Importing it joins
+mpi4py finds the MPI library of the machine: the cluster's own, or one from PyPI (MPICH, Open MPI). Importing it joins
 the job, so it is only imported if a job was found (`distributed/world.py`).
 """
 
@@ -32,7 +32,7 @@ from netspec.distributed.monitoring import abort_hooks
 from netspec.distributed.monitoring.activity import ACTIVITY, wait_until
 from netspec.distributed.monitoring.watchdog import Mailbox, WatchdogMessage
 
-LAST_WORDS = 0.3
+FLUSH_SECONDS = 0.3
 """Seconds before a job is ended, in which the launcher can pass on the output of its workers."""
 
 
@@ -42,7 +42,7 @@ class MpiCommunicator(Communicator):
     def __init__(self, members: MPI.Intracomm = MPI.COMM_WORLD) -> None:
         super().__init__()
         self._members = members
-        # A duplicate: messages of other users of MPI in this process are never taken for ours.
+        # A duplicate: messages of other users of MPI in this process can't be mistaken for ours.
         self._comm = members.Dup()
         # The n-th call on a communicator matches the n-th call of the other workers.
         self._second_phase, self._blocking = members.Dup(), members.Dup()
@@ -74,7 +74,7 @@ class MpiCommunicator(Communicator):
             self._shared.append(spare.pop())
             return self._shared[-1]
         check_space(nbytes)
-        _Request(self._comm.Ibarrier()).wait()  # the watchdog does not see the wait of the next call
+        _Request(self._comm.Ibarrier()).wait()  # here the watchdog sees the wait; it can't see one in the next call
         window = MPI.Win.Allocate_shared(nbytes if self.host_rank == 0 else 0, 1, comm=self._on_host)
         window.Lock_all(MPI.MODE_NOCHECK)
         self._windows.append(window)
@@ -83,7 +83,7 @@ class MpiCommunicator(Communicator):
         return self._shared[-1]
 
     def release_shared_memory(self) -> None:
-        """Keep the windows for reuse: arrays of a finished training may still refer to them."""
+        """Keep the windows for reuse: arrays of a finished training run may still refer to them."""
         for memory in self._shared:
             self._spare.setdefault(memory.nbytes, []).append(memory)
         self._shared = []
@@ -127,7 +127,7 @@ class MpiCommunicator(Communicator):
         return _Request(self._second_phase.Iallgatherv(MPI.IN_PLACE, [full, list(counts)]))
 
     def hosts(self) -> list[int]:
-        """Return the host sizes that the first worker of each host reports."""
+        """Return the number of workers of each host, as reported by the first worker of the host."""
         return [size for rank, size in self.all_gather_objects([self.host_rank, self.host_size]) if rank == 0]
 
     def host_group(self) -> MpiCommunicator:
@@ -198,12 +198,12 @@ class MpiCommunicator(Communicator):
     def abort(self, status: int) -> NoReturn:
         """End the processes of all workers at once, including those that are stopped or hang."""
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):  # nobody takes it
+            with suppress(OSError):  # nobody reads it
                 stream.flush()
         abort_hooks.run_abort_hooks()
         control_socket.request_kill(status)
-        time.sleep(LAST_WORDS)
-        # The reason has been reported; MPI would only print that it was asked to abort.
+        time.sleep(FLUSH_SECONDS)
+        # The reason has been reported; MPI would only print that abort was called.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         MPI.COMM_WORLD.Abort(status)
         os._exit(status)
@@ -230,7 +230,7 @@ def _bytes(array: Any) -> Any:
 
 
 class MpiMailbox(Mailbox):
-    """Exchanges messages between the watchdogs on a communicator of their own."""
+    """Exchanges messages between the watchdogs on a separate communicator."""
 
     def __init__(self) -> None:
         self._comm = MPI.COMM_WORLD.Dup()

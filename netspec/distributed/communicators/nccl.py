@@ -44,7 +44,7 @@ PYPI_PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
 
 def installed_version() -> str | None:
-    """Return the NCCL that CuPy loads, or a package that CuPy does not load; None if there is neither."""
+    """Return the version of the NCCL that CuPy loads, or of a package that it doesn't load; None without NCCL."""
     if (loaded := version()) is not None:
         return f"{loaded}, which CuPy loads"
     for name in PYPI_PACKAGES:
@@ -73,13 +73,13 @@ class NcclGroup:
     """A communicator between the GPUs of all workers, which make the same calls in the same order."""
 
     def __init__(self, workers: Communicator) -> None:
-        """Create it collectively, with each worker's GPU current. Raises `InputError` without NCCL, or `RunError`."""
+        """Collective; each worker's GPU must be current. Raises `InputError` without NCCL, or `RunError`."""
         if (error := unavailable_error()) is not None:
             raise error
         nccl: Any = library()
         self._nccl, self._workers = nccl, workers
-        # Connect now: if the first sum of a group connected, one worker could wait in it for another that waits in the
-        # first sum of the other group.
+        # Connect now. If each group connected in its first sum, one worker could wait there for a worker that waits in
+        # the first sum of the other group.
         os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")
         unique_id = workers.broadcast_object([int(byte) for byte in nccl.get_unique_id()] if workers.is_first else None)
         # The watchdog doesn't see this wait. All workers are here, since all have received the id.
@@ -110,7 +110,7 @@ class NcclGroup:
         self._comm.abort()
 
     def destroy(self) -> None:
-        """End the group collectively, after all started calls. Waits until no CUDA graph refers to it."""
+        """End the group, a collective call, after all started calls. Waits until no CUDA graph refers to the group."""
         self._comm.destroy()
 
     def all_reduce(self, array: int, count: int, dtype: str, stream: int) -> None:
@@ -200,7 +200,7 @@ _groups: dict[tuple[Communicator, bool], NcclGroup] = {}
 
 
 def nccl_group(workers: Communicator, *, blocking: bool = False) -> NcclGroup:
-    """Return the NCCL group of these workers; `blocking` calls have a group, and so an order, of their own.
+    """Return the NCCL group of these workers; `blocking` calls have a separate group, and so a separate order.
 
     The first call is collective and creates both groups: workers with different numbers of samples may need them in
     different orders.
@@ -211,7 +211,7 @@ def nccl_group(workers: Communicator, *, blocking: bool = False) -> NcclGroup:
             atexit.register(destroy_groups)
         for order in (False, True):
             group = _groups[workers, order] = NcclGroup(workers)
-            # Otherwise a GPU would wait for another one forever, and its process could not end.
+            # Otherwise a GPU would wait for a lost worker's GPU forever, and its process could not end.
             on_abort(group.abort)
             group.connect_peers()
     return _groups[workers, blocking]

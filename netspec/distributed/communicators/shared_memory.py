@@ -27,7 +27,7 @@ def free_space(folder: Path = SHM_FOLDER) -> tuple[int, str] | None:
 def check_space(nbytes: int, folder: Path = SHM_FOLDER) -> None:
     """Raise `RunError` if less than `nbytes` bytes of shared memory are free.
 
-    Linux allocates more than is free, and ends a process that then writes to it with SIGBUS.
+    Linux allocates more than is free, and kills a process that then writes to it with SIGBUS.
     """
     room = free_space(folder)
     if room is not None and room[0] < nbytes:
@@ -39,9 +39,9 @@ def check_space(nbytes: int, folder: Path = SHM_FOLDER) -> None:
 def unlink_mpich_segments() -> None:
     """Unlink the shared memory through which MPICH sends on this host, once all workers have mapped it.
 
-    It then lasts until the last process ends. With a name it would stay forever if all processes are killed.
+    Unlinked, it lasts until the last process ends. Otherwise it would stay forever if all processes are killed.
     """
-    with suppress(OSError):  # other systems than Linux have no such file
+    with suppress(OSError):  # only Linux has this file
         maps = Path("/proc/self/maps").read_text()
         for name in set(re.findall(rf"{re.escape(str(SHM_FOLDER))}/mpich_shm_\w+(?=\n)", maps)):
             Path(name).unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 The algorithms and their costs: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication
 Operations in MPICH", IJHPCA 19(1); the ring: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
-clusters of workstations", JPDC 69(2). Ranks fill one host after the other, so that the partners of short distance are
+clusters of workstations", JPDC 69(2). Ranks fill one host after the other, so that the partners at a short distance are
 on one host, and a ring leaves each host once.
 """
 
@@ -50,7 +50,7 @@ class Exchange:
 
     @property
     def left(self) -> float:
-        """Bytes of these that leave a host."""
+        """Bytes sent to other hosts."""
         return self.rounds * self.bytes * self.leave
 
 
@@ -95,7 +95,7 @@ def all_gather(nbytes: float, cluster: Cluster) -> Exchanges:
 def _bruck(nbytes: float, cluster: Cluster) -> Iterator[Exchange]:
     p, w = cluster.ranks, cluster.on_host
     for distance in _distances(p):
-        flows = min(distance, w)  # the ranks of a host whose peer at this distance is on another host
+        flows = min(distance, w)  # ranks of a host whose partner at this distance is on another host
         leave = p * flows / w if cluster.hosts > 1 else 0.0
         yield Exchange(1, min(distance, p - distance) * nbytes / p, p, leave, flows if leave else 1)
 
@@ -122,7 +122,7 @@ def gather(nbytes: float, cluster: Cluster) -> Exchanges:
     share = nbytes / cluster.ranks
     return tuple(
         Exchange(1, min(distance, cluster.ranks - distance) * share, -(-(cluster.ranks - distance) // (2 * distance)),
-                 leave=_crossing(-(-(cluster.ranks - distance) // (2 * distance)), distance, cluster))
+                 leave=_senders_off_host(-(-(cluster.ranks - distance) // (2 * distance)), distance, cluster))
         for distance in _distances(cluster.ranks)
     )  # fmt: skip
 
@@ -135,7 +135,7 @@ def tree(nbytes: float, cluster: Cluster) -> Exchanges:
 def _tree(nbytes: float, cluster: Cluster, *, adds: bool) -> Iterator[Exchange]:
     for distance in _distances(cluster.ranks):
         senders = -(-(cluster.ranks - distance) // (2 * distance))
-        yield Exchange(1, nbytes, senders, _crossing(senders, distance, cluster), adds=adds)
+        yield Exchange(1, nbytes, senders, _senders_off_host(senders, distance, cluster), adds=adds)
 
 
 def _distances(ranks: int) -> Iterator[int]:
@@ -146,7 +146,7 @@ def _distances(ranks: int) -> Iterator[int]:
         distance *= 2
 
 
-def _crossing(senders: float, distance: int, cluster: Cluster) -> float:
+def _senders_off_host(senders: float, distance: int, cluster: Cluster) -> float:
     """Return the number of senders whose partner at this distance is on another host."""
     return 0 if cluster.hosts == 1 or 2 * distance <= cluster.on_host else senders
 
@@ -180,20 +180,20 @@ def _butterfly(cluster: Cluster, nbytes: float, stages: Iterable[tuple[int, floa
     power, w = _power(cluster.ranks), cluster.on_host
     among = []
     for distance, size, adds in stages:
-        leave = _crossing(power, distance, cluster)
+        leave = _senders_off_host(power, distance, cluster)
         among.append(Exchange(1, size, power, leave, flows=w if leave else 1, adds=adds))
     surplus = cluster.ranks - power
     if not surplus:
         return tuple(among)
-    leave = _crossing(surplus, 1, cluster)
+    leave = _senders_off_host(surplus, 1, cluster)
     return (Exchange(1, nbytes, surplus, leave, adds=True), *among, Exchange(1, nbytes, surplus, leave))
 
 
 def hierarchical(nbytes: float, cluster: Cluster, between: Iterable[Algorithm] | None = None) -> Exchanges:
     """All-reduce by reduce-scatter within hosts, all-reduce of each 1/w between hosts, and all-gather within hosts.
 
-    Goyal et al. 2017 and Horovod do so for several ranks per host. Between hosts the fastest of `between` is used,
-    by default a ring, or halving and doubling.
+    Used by Goyal et al. 2017 and Horovod if hosts have several ranks. Between hosts, the fastest of `between` is used,
+    by default of a ring and halving and doubling.
     """
     w, hosts = cluster.on_host, cluster.hosts
     if w == 1 or hosts == 1:
@@ -201,14 +201,14 @@ def hierarchical(nbytes: float, cluster: Cluster, between: Iterable[Algorithm] |
     inside, outside = cluster.of(w), Cluster(hosts, cluster.between, cluster.between)
     crossed = cheapest(nbytes / w, outside, between or (ring, halving), flows=w)
     return (
-        *_everywhere(reduce_scatter(nbytes, inside), hosts),
+        *_on_all_hosts(reduce_scatter(nbytes, inside), hosts),
         *crossed,
-        *_everywhere(all_gather(nbytes, inside), hosts),
+        *_on_all_hosts(all_gather(nbytes, inside), hosts),
     )
 
 
-def _everywhere(exchanges: Exchanges, times: int) -> Exchanges:
-    """Repeat exchanges on `times` hosts at once."""
+def _on_all_hosts(exchanges: Exchanges, times: int) -> Exchanges:
+    """Return the exchanges made on `times` hosts at the same time."""
     return tuple(replace(exchange, senders=exchange.senders * times) for exchange in exchanges)
 
 

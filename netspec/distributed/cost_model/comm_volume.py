@@ -19,7 +19,7 @@ VOTES = 8
 
 
 def all_gather_exchanges(nbytes: float, cluster: Cluster) -> Exchanges:
-    """Return the exchanges of an all-gather of `nbytes` bytes of each rank."""
+    """Return the exchanges of an all-gather in which each rank contributes `nbytes` bytes."""
     return (ring_pass(nbytes * cluster.ranks, cluster, adds=False),)
 
 
@@ -39,27 +39,27 @@ class CollectiveMessage:
 
     name: str
     contents: tuple[str, ...]
-    """Names of what it sends: parameters whose gradients they are, losses, states."""
+    """Names of the values that it sends: losses, states, and parameters for their gradients."""
     nbytes: float
     """Bytes of these values as they are stored on a worker that sends them."""
     exchanges: Exchanges
     starts: float | None = None
     """Share of the arithmetic of backward that is done when it is sent; None: between steps."""
     times: int = 1
-    """Number of times that it is sent in a step that sends it."""
+    """Number of times that it is sent in such a step."""
     every: int = 1
     """Period in steps: it is sent in the last of every `every` steps."""
 
     def sent(self, role: str = "worker") -> float:
-        """Return the bytes that all ranks of a role send in a step that sends it."""
+        """Return the bytes that all ranks of a role send in a step that includes this message."""
         return self.times * sum(exchange.sent for exchange in self.exchanges if exchange.role == role)
 
     def left(self) -> float:
-        """Return the bytes of all roles that leave a host in such a step."""
+        """Return the bytes that all roles send to other hosts in such a step."""
         return self.times * sum(exchange.left for exchange in self.exchanges)
 
     def among(self, steps: range, every: int = 1) -> int:
-        """Count the steps that send it, among the last of every `every` of `steps`, which count from 0."""
+        """Count the steps that send it among `steps`, from 0; only the last of every `every` steps are considered."""
         both = lcm(self.every, every)
         return steps.stop // both - steps.start // both
 
@@ -78,12 +78,12 @@ def compressed_exchanges(nbytes: float, form: str, itemsize: int, cluster: Clust
 
 
 def stop_vote(cluster: Cluster, batches: int, every: int) -> CollectiveMessage:
-    """Return the message of the vote on stopping and on writing a checkpoint, in a step of `batches` batches."""
+    """Return the message of the vote on whether to stop or write a checkpoint, in a step of `batches` batches."""
     return CollectiveMessage("stop vote", (), VOTES, ring(VOTES, cluster), 0.0, batches, every)
 
 
 def program_messages(programs: Iterable[tuple[Sequence[Node], int]], cluster: Cluster) -> Iterator[CollectiveMessage]:
-    """Yield the messages of the programs of a step: for each, its nodes in execution order, and how often it runs."""
+    """Yield the messages of a step's programs, given as nodes in execution order and the number of runs per step."""
     number = 0
     for order, times in programs:
         total = sum(map(_backward, order))

@@ -107,7 +107,7 @@ _SECONDS = re.compile(rf"([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*({'|'.join(UNIT
 
 
 def parse_seconds(text: str, option: str) -> float:
-    """Parse a number and a unit, such as `120ms`, into seconds. Messages of errors begin with `option`."""
+    """Parse a number and a unit, such as `120ms`, into seconds. Error messages begin with `option`."""
     match = _SECONDS.fullmatch(text.strip())
     if match is None or not float(match[1]) * UNITS[match[2]] <= LONGEST:
         units = ", ".join(dict.fromkeys(unit for unit in UNITS if unit.isascii()))
@@ -120,7 +120,7 @@ def parse_seconds(text: str, option: str) -> float:
 
 
 def parse_network(text: str, option: str = "--network") -> Network:
-    """Parse a network's name, or `alpha=2us,beta=0.1ns`. Messages of errors begin with `option`."""
+    """Parse a network's name, or `alpha=2us,beta=0.1ns`. Error messages begin with `option`."""
     if text in NETWORKS:
         return NETWORKS[text]
     if "=" not in text:

@@ -58,7 +58,7 @@ def make_buckets(
 
 
 def schedule_channel(messages: Iterable[tuple[float, float]]) -> ChannelSchedule:
-    """Send messages one after the other, in their order, each when it is ready and the channel is free.
+    """Send messages one after the other, in order, each as soon as it is ready and the channel is free.
 
     Each message has the time when it is ready, and its duration, in seconds.
     """
@@ -70,13 +70,13 @@ def schedule_channel(messages: Iterable[tuple[float, float]]) -> ChannelSchedule
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """The training whose steps are modelled: computation of one worker, batch, and settings of the strategies."""
+    """The training run to model: computation of one worker, batch size, and settings of the strategies."""
 
     compute: ComputeModel
     samples: int
     """Samples of a step: of all workers together, or of each worker."""
     per_worker: bool = False
-    """Whether `samples` counts those of each worker (weak scaling) instead of all (strong scaling)."""
+    """Whether `samples` is per worker (weak scaling) instead of for all workers (strong scaling)."""
     algorithm: Algorithm = auto
     first_bucket: float = FIRST_BUCKET
     bucket: float = BUCKET
@@ -106,7 +106,7 @@ class TrainingJob:
         return self.samples * workers if self.per_worker else self.samples
 
     def work(self, workers: int) -> StepCost:
-        """Return the work of the worker with the most samples in a step of `workers` workers."""
+        """Return the work of the worker that has the most samples in a step of `workers` workers."""
         return self.compute.at(-(-self.total(workers) // workers))
 
     @property
@@ -148,7 +148,7 @@ class Traffic:
     total: float
     """Bytes that all ranks send together."""
     between_hosts: float
-    """Bytes of these that leave a host."""
+    """Bytes sent to other hosts."""
 
 
 @dataclass(frozen=True)
@@ -177,25 +177,25 @@ def traffic(plan: StepModel, ranks: dict[str, int]) -> Traffic:
 
 
 def times(plan: StepModel, cluster: Cluster, workers: int, *, adding: float = ADDING, jitter: float = 0.0) -> StepTimes:
-    """Estimate the time of a step of `workers` workers. Only the backward of its last batch hides communication."""
+    """Estimate the time of a step of `workers` workers. Only backward of the last batch hides communication."""
     work = plan.work
     last = work.backward / work.accumulate
     schedule = schedule_channel((message.ready, seconds(message.exchanges, cluster, adding)) for message in plan.during)
     after = seconds(plan.after, cluster, adding)
     exposed = (max(0.0, schedule.end - last) + after) / plan.every
     compute = work.seconds + plan.extra
-    # Workers wait once per communication: the deviations of the steps before it partly cancel out.
-    waiting = jitter * compute * _slowest(workers) / plan.every**0.5
+    # Workers wait once per communication; the deviations of the steps between two communications partly cancel out.
+    waiting = jitter * compute * _expected_maximum(workers) / plan.every**0.5
     return StepTimes(compute + exposed + waiting, compute, (schedule.busy + after) / plan.every, exposed, waiting)
 
 
-def _slowest(workers: int) -> float:
+def _expected_maximum(workers: int) -> float:
     """Return the expected maximum of `workers` standard normal values (Blom 1958, "Statistical Estimates and …")."""
     return NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25)) if workers > 1 else 0.0
 
 
 def gradients(work: StepCost, layers: Iterable[Layer] | None = None) -> list[tuple[Layer, float]]:
-    """Return the layers in backward order, each with the time at which its gradients are ready in the last backward."""
+    """Return the layers in backward order, each with the time in the last backward when its gradients are ready."""
     backwards = work.layers[::-1]
     ends = accumulate(layer.backward / work.accumulate for layer in backwards)
     names = None if layers is None else {layer.name for layer in layers}

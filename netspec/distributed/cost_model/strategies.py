@@ -50,9 +50,9 @@ def factors_pay(
     matrix: Algorithm,
     adding: float = ADDING,
 ) -> bool:
-    """Return whether sending factors takes less time than summing the matrix, the sum of their products.
+    """Return whether sending the factors of a matrix takes less time than an all-reduce of the matrix.
 
-    `recompute_seconds` is the time in which a worker multiplies the factors of all others, `matrix` its all-reduce.
+    `recompute_seconds` is the time in which a worker multiplies the factors of all others, `matrix` the all-reduce.
     """
     sent = sum(seconds(all_gather(cluster.ranks * factor_bytes(part, batch), cluster), cluster) for part in parts)
     return sent + recompute_seconds < seconds(matrix(parts[0].nbytes, cluster), cluster, adding)
@@ -83,10 +83,10 @@ def sufficient_factors(job: TrainingJob, cluster: Cluster) -> StepModel:
 
 
 WHOLE, COLUMNS, ROWS = "whole", "columns", "rows"
-"""Ways to place the matrix of a dense layer: full on each worker, or split."""
+"""Ways to store the matrix of a dense layer: in full on each worker, or split."""
 NO_SPLIT = "no Dense layer can be split into equal parts, or splitting would send more than its gradients"
 _Sent: TypeAlias = tuple[float, tuple[str, ...]]
-"""Number of elements that are sent, and how the layers up to here are split."""
+"""Number of elements that are sent, and the splits of the layers so far."""
 
 
 def choose_splits(
@@ -134,7 +134,7 @@ def _cheapest(best: Mapping[str, _Sent], outputs: float, workers: int) -> _Sent:
 
 
 def _regathered(choice: _Sent, outputs: float, workers: int) -> _Sent:
-    """Return a choice with the cost of gathering all columns of each worker's own samples."""
+    """Add the cost of gathering all columns of each worker's own samples to a choice."""
     return choice[0] + outputs / workers, choice[1]
 
 
@@ -178,7 +178,7 @@ def model(job: TrainingJob, cluster: Cluster) -> StepModel:
     layers = _dense(work)
     ways = choose_splits(layers, job.total(p), p, job.ways)
     after, have = list[Exchange](), 0.0
-    """`have`: bytes of a worker's columns of the previous layer if it has only these columns; otherwise 0."""
+    """`have`: bytes of a worker's columns of the previous layer's outputs if it has no others; otherwise 0."""
     for name, dense in layers:
         inputs, outputs = (4.0 * p * work.batch * dense.positions * count for count in (dense.inputs, dense.units))
         if have and (not dense.follows or ways[name] == WHOLE):
@@ -194,15 +194,15 @@ def model(job: TrainingJob, cluster: Cluster) -> StepModel:
     parted = [layer for layer in work.layers if ways.get(layer.name, WHOLE) != WHOLE]
     matrices = {name: (layer.inputs, layer.units) for name, layer in layers if ways[name] != WHOLE}
     ready_layers = [
-        (replace(layer, parameters=_without(layer.parameters, matrices.get(layer.name))), ready)
+        (replace(layer, parameters=_shapes_without(layer.parameters, matrices.get(layer.name))), ready)
         for layer, ready in gradients(work)
     ]
     sent = messages(job, ready_layers, lambda nbytes: job.algorithm(nbytes, cluster))
     return StepModel(update_share(work, 1 / p, parted), sent, after=tuple(after))
 
 
-def _without(shapes: Sequence[tuple[int, ...]], matrix: tuple[int, int] | None) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of a layer's parameters without the matrix."""
+def _shapes_without(shapes: Sequence[tuple[int, ...]], matrix: tuple[int, int] | None) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of a layer's parameters except the matrix."""
     remaining = list(shapes)
     if matrix is not None:
         remaining.remove(matrix)
@@ -238,17 +238,17 @@ def pipeline(job: TrainingJob, cluster: Cluster) -> StepModel:
 
 
 def _stage_exchanges(part: StepCost, begins: Sequence[int], parts: int, rounds: int, cluster: Cluster) -> Exchanges:
-    """Return the messages over the cuts, forward and backward; the largest one sets the pace."""
+    """Return the messages between stages, forward and backward; the largest message determines the time."""
     carried = [part.batch * part.layers[begin - 1].output for begin in begins]
     if not any(carried):
         return ()
-    senders = parts * sum(carried) / (rounds * max(carried))  # so that the bytes are those of all cuts
+    senders = parts * sum(carried) / (rounds * max(carried))  # so that the total is the bytes of all cuts
     leave = senders * (cluster.hosts - 1) / len(carried)
     return 2 * (Exchange(rounds, max(carried), senders, leave),)
 
 
 def split_ranks(job: TrainingJob, ranks: int) -> dict[str, int]:
-    """Return the numbers of ranks that are workers and servers."""
+    """Return the number of workers and of servers among `ranks` ranks."""
     servers = job.servers if job.servers is not None else max(1, ranks // 4)
     return {"worker": ranks - servers, "server": servers}
 
@@ -256,8 +256,8 @@ def split_ranks(job: TrainingJob, ranks: int) -> dict[str, int]:
 def worker_server_exchange(nbytes: float, role: str, roles: Mapping[str, int], cluster: Cluster) -> Exchange:
     """Return the exchange of `nbytes` bytes between each worker and all servers, a part per server; `role` sends.
 
-    In a round every worker exchanges with a different server; the number of rounds is the larger of the numbers of
-    workers and servers.
+    In a round, every worker exchanges with a different server; there are as many rounds as workers, or as servers if
+    these are more.
     """
     meeting, rounds = min(roles.values()), max(roles.values())
     crossing = meeting if cluster.hosts > 1 else 0
@@ -325,7 +325,7 @@ def elastic_averaging(job: TrainingJob, cluster: Cluster) -> StepModel:
 def hogwild(job: TrainingJob, cluster: Cluster) -> StepModel:
     """Model Hogwild: each worker steps alone, on weights shared by all workers of the host (Niu et al. 2011).
 
-    Nothing is sent. Updates of other workers come from their caches: in each step a worker rereads all weights.
+    Nothing is sent. A worker rereads all weights in each step, since other workers have updated them in their caches.
     """
     work = job.work(cluster.ranks)
     return StepModel(work, extra=work.nbytes * job.adding)

@@ -64,12 +64,12 @@ class StepCost:
 
     @property
     def forward(self) -> float:
-        """Seconds of all layers."""
+        """Seconds of forward for all layers."""
         return sum(layer.forward for layer in self.layers)
 
     @property
     def backward(self) -> float:
-        """Seconds of all layers."""
+        """Seconds of backward for all layers."""
         return sum(layer.backward for layer in self.layers)
 
     @property

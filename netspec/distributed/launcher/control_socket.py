@@ -28,7 +28,7 @@ MIN_DESCRIPTOR = 200
 """Smallest file descriptor of a connection. Linux closes the descriptors of a dead process from the highest on: so this
 connection ends before the one to `mpiexec`, which then kills the other workers, and the first to end died first."""
 KILL_TIMEOUT = 10.0
-"""Seconds in which the command must have killed the workers after a request."""
+"""Seconds that the command may take to kill the workers after a request."""
 IGNORED_SIGNALS = ("SIGUSR1", "SIGHUP")
 """Signals that request a checkpoint; until the training handles them, they would end the worker."""
 
@@ -63,7 +63,7 @@ def is_connected() -> bool:
 
 
 def start_arguments(workers: int) -> list[str]:
-    """Return the arguments that start `workers` workers from the command; none if an MPI launcher started them."""
+    """Return the command-line arguments that start `workers` workers; none if an MPI launcher started them."""
     return workers_arguments(workers) if is_connected() else []
 
 
@@ -75,12 +75,12 @@ def send_facts(**facts: Any) -> None:
 
 
 def report_exit(status: int) -> None:
-    """Report the exit status of this worker, which ends by itself."""
+    """Report the exit status of this worker, which is about to exit."""
     send_facts(status=status)
 
 
 def request_kill(status: int) -> None:
-    """Have the command that started this process, if any, kill all workers, so that the launcher can clean up."""
+    """Ask the command that started this process, if any, to kill all workers, so that the launcher can clean up."""
     if is_connected():
         send_facts(status=status, ends_all=True)
         time.sleep(KILL_TIMEOUT)
@@ -183,7 +183,7 @@ class ControlServer:
         return len(self._workers)
 
     def connected(self) -> list[WorkerConnection]:
-        """Return the identified workers with an open connection: only these still own their process ids."""
+        """Return the workers with an open connection and a known process id, which can't have been reused."""
         return [worker for worker in self._workers if worker.pid is not None and worker not in self._disconnected]
 
     def listen(self, worker: WorkerConnection) -> bool:
@@ -196,7 +196,7 @@ class ControlServer:
         return is_open
 
     def find_first_death(self) -> None:
-        """Set `died`, after all messages were read: a worker that ends the job reports it before others are killed."""
+        """Set `died`, once all messages are read: a worker that ends the job reports so before others are killed."""
         if self.died is None and not self.first_status:
             self.died = next((worker for worker in self._disconnected if worker.status is None), None)
 

@@ -40,7 +40,7 @@ STOP_TIMEOUT = 10.0
 MPIEXEC_EXIT_TIMEOUT = 3.0
 """Seconds that `mpiexec` may take to end after the workers."""
 OUTPUT_TAIL_BYTES = 20_000
-"""Number of last bytes of the output of `mpiexec` that are kept."""
+"""Number of bytes that are kept of the end of the output of `mpiexec`."""
 
 
 def launch(mpiexec: Mpiexec, workers: int, program: list[str], environment: Mapping[str, str] = os.environ) -> int:
@@ -71,7 +71,7 @@ class _MpiJob:
         self._previous_handlers: dict[int, Any] = {}
         self._select = selectors.DefaultSelector()
         self._select.register(self._control.listener, selectors.EVENT_READ, self._accept)
-        # In a session of its own: signals of the terminal must reach this process alone.
+        # In a new session: signals of the terminal must reach this process alone.
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -116,9 +116,7 @@ class _MpiJob:
 
     def _accept(self, listener: socket.socket) -> None:
         worker = self._control.accept()
-        if (
-            self._control.count == self._size
-        ):  # all have connected; the folder would be left if this process were killed
+        if self._control.count == self._size:  # remove the folder now: it would be left if this process were killed
             shutil.rmtree(self._folder)
         self._select.register(worker.line, selectors.EVENT_READ, lambda _: self._listen(worker))
 
@@ -171,9 +169,8 @@ class _MpiJob:
         if returned == 0:
             return 0
         output = self._output_tail.decode(errors="replace")
-        died = self._control.died and (
-            self._control.crashed() or self._control.died
-        )  # workers that end later were killed
+        # A worker that crashed died first: those that end later were killed.
+        died = self._control.died and (self._control.crashed() or self._control.died)
         cause = _signal_name(returned if died is None else _worker_status(died.pid, output, returned))
         if died is not None and died.crashed:
             cause = died.crashed
@@ -201,7 +198,7 @@ class _MpiJob:
 
 
 def _probable_cause(cause: str | None) -> tuple[str, str | None, str | None]:
-    """Return the probable cause of a signal as the end of a message, what was found, and a hint."""
+    """Return the probable cause of a signal: the end of a message, what was found, and a hint."""
     match cause:
         case "SIGKILL":
             return ": the machine may have run out of memory", None, None
@@ -213,7 +210,7 @@ def _probable_cause(cause: str | None) -> tuple[str, str | None, str | None]:
 
 
 def _worker_status(pid: int | None, output: str, returned: int) -> int:
-    """Return the exit status of a worker that Hydra prints, or else the status of `mpiexec`.
+    """Return the exit status that Hydra prints for a worker, or else the status of `mpiexec`.
 
     Hydra's own status is the OR over all workers, including those that it kills: SIGBUS and SIGKILL make SIGTERM
     (7 | 9 = 15).
@@ -223,7 +220,7 @@ def _worker_status(pid: int | None, output: str, returned: int) -> int:
 
 
 def _signal_name(returned: int) -> str | None:
-    """Return the name of the signal in a status of `mpiexec`: its number (Hydra), or 128 more; None without."""
+    """Return the name of the signal in a status of `mpiexec`: its number (Hydra), or that plus 128; None without."""
     number = returned - 128 if returned > 128 else abs(returned)
     try:
         return signal.Signals(number).name
@@ -232,7 +229,7 @@ def _signal_name(returned: int) -> str | None:
 
 
 def _standard_streams() -> Sequence[int]:
-    """Return file descriptors of the output and the error stream; of `/dev/null` for a closed stream."""
+    """Return the file descriptors of standard output and standard error; of `/dev/null` for a closed stream."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()

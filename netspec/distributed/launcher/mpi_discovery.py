@@ -46,7 +46,7 @@ class Mpiexec:
 
 
 def find_mpiexec() -> Mpiexec | None:
-    """Return the `mpiexec` next to the running Python, whose library mpi4py finds first, or the one in PATH, if any."""
+    """Return the `mpiexec` next to the running Python, whose MPI library mpi4py prefers, or else the one in PATH."""
     python_folder = str(Path(sys.executable).parent)
     for folders in (python_folder, os.environ.get("PATH", os.defpath)):
         for name in NAMES:
@@ -116,7 +116,7 @@ def describe_mpi() -> dict[str, Any]:
 
 
 def how_to_install() -> str:
-    """Return the commands that install mpi4py, with an MPI or for that of a cluster."""
+    """Return the commands that install mpi4py: with an MPI library, or for the MPI of a cluster."""
     return f"`{install_command('mpi')}`, or on a cluster with an MPI of its own `pip install mpi4py`"
 
 

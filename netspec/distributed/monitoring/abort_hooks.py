@@ -19,7 +19,7 @@ def on_abort(call: Callable[[], None]) -> None:
 
 
 def run_abort_hooks() -> None:
-    """Run all hooks, each in a thread of its own since one may hang, and wait up to `TIMEOUT` seconds."""
+    """Run each hook in a separate thread, since it may hang, and wait up to `TIMEOUT` seconds for all."""
 
     def run(hook: Callable[[], None]) -> None:
         with suppress(Exception):

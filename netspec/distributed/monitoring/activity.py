@@ -1,4 +1,4 @@
-"""Current activity of this worker, for the watchdog and the command that started it; waiting for other workers."""
+"""Current activity of this worker, for the watchdog and the launching command; and waiting for other workers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Activity:
     step: int = 0
     doing: str = STARTING
     run_dir: str | None = None
-    """Run directory of the outermost training: the one to resume, even if a stage of it fails."""
+    """Run directory of the outermost training run: the one to resume, even if one of its stages fails."""
     waiting_since: float | None = None
     """Time of `time.monotonic`; None if it does not wait."""
     gives_up_at: float = inf
     """Time after which this worker stops waiting because another one has failed."""
     trainings: int = 0
-    """Number of trainings begun and ended so far, so that a late failure message does not reach the next one."""
+    """Number of training runs begun and ended so far, so that a late failure message does not affect the next run."""
     depth: int = 0
-    """Number of trainings that enclose the current activity: a stage is a training within a training."""
+    """Nesting depth of the current activity: a stage of a training run is a training run itself."""
 
     def waited(self) -> float:
         """Return the seconds that this worker has waited in the current call."""
@@ -50,7 +50,7 @@ def report_activity(step: int, doing: str = "training") -> None:
 
 @contextmanager
 def training() -> Iterator[None]:
-    """Enclose a training: if a worker fails in it, the others give up this training, but none after it."""
+    """Enclose a training run: if a worker fails during the run, the others give up this run, but no later one."""
     ACTIVITY.trainings += 1
     ACTIVITY.depth += 1
     try:
@@ -62,7 +62,7 @@ def training() -> Iterator[None]:
 
 
 def report_run_dir(run_dir: str | os.PathLike[str]) -> None:
-    """Record the run directory, so that a failure message can show how to resume; ignored in a stage of a training."""
+    """Record the run directory, so that a failure message can show how to resume; ignored in a nested training run."""
     if ACTIVITY.depth > 1:
         return
     ACTIVITY.run_dir = os.fspath(run_dir)

@@ -18,7 +18,7 @@ FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 
 @dataclass(frozen=True)
 class FailureReport:
-    """Exit status of one worker, and what its command would print for a single worker."""
+    """Exit status of one worker, and the output that a training run with a single worker would print."""
 
     rank: int
     host: str
@@ -50,7 +50,7 @@ class FailureReports:
     def is_complete(self, waited: float) -> bool:
         """Return whether the message can be printed. `waited`: seconds that worker 0 has waited in its current call.
 
-        After an interruption by the user the others are awaited: they may still write a checkpoint.
+        After an interruption by the user, wait for the other workers: they may still write a checkpoint.
         """
         if not self._reports or len(self._reports) == self._size:
             return bool(self._reports)
@@ -62,7 +62,7 @@ class FailureReports:
         """Return the text for the standard output and for the error stream, and the exit status.
 
         The message of worker 0 stands for all if all messages are equal, if the user interrupted, or if the input is
-        wrong and the training had not `started`. Otherwise each message has its rank, followed by the hint `resume`.
+        wrong and training had not `started`. Otherwise each message includes the rank, and the hint `resume` follows.
         """
         reports = [self._reports[rank] for rank in sorted(self._reports)]
         failed = [report for report in reports if report.status != INTERRUPTED] or reports

@@ -31,7 +31,7 @@ own."""
 TICK_INTERVAL, HEARTBEAT_INTERVAL = 0.1, 1.0
 """Seconds between two checks for messages, and between two heartbeats."""
 ANSWER_TIMEOUT = 3.0
-"""Seconds in which all workers must report their activity."""
+"""Seconds that workers have to report their activity."""
 REPORT_TIMEOUT = 5.0
 """Seconds after which a failing worker reports its failure itself, if worker 0 did not."""
 MAX_NAMED = 5
@@ -75,20 +75,19 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Start to watch; it ends when all workers are done."""
+        """Start the watchdog, which ends when all workers are done."""
         self._thread.start()
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
-        atexit.register(self._finish)  # before MPI finalizes, after Python's exit
+        atexit.register(self._finish)  # runs before MPI finalizes
 
     def set_timeouts(self, silence: float, stall: float) -> None:
-        """Set the seconds of silence, and of waiting for a worker, after which the job ends."""
+        """Set how many seconds a worker may be silent, or keep others waiting, before the job ends."""
         self._silence, self._stall = silence, stall
 
     def announce_failure(self, workers: int) -> None:
         """Inform the first `workers` workers that one has failed: they stop waiting for it and save a checkpoint."""
-        self._failures_to_announce.append(
-            {"training": ACTIVITY.trainings, "workers": workers}
-        )  # the thread announces it
+        # The thread announces it.
+        self._failures_to_announce.append({"training": ACTIVITY.trainings, "workers": workers})
 
     def fail(self, status: int, *, error: str, output: str) -> NoReturn:
         """Report that this worker failed or was stopped, and end the job with an exit status.
@@ -137,8 +136,8 @@ class Watchdog:
         if now - self._ticked_at > self._silence / 2:  # this process itself was stopped, and could not receive
             self._heard_at = now
         self._ticked_at = now
-        while (letter := self._mailbox.receive()) is not None:
-            self._handle(*letter, now)
+        while (received := self._mailbox.receive()) is not None:
+            self._handle(*received, now)
         if now - self._beat_at >= HEARTBEAT_INTERVAL and not self._sent_bye:
             self._beat_at, self._sent_bye = now, self._done.is_set()
             kind = "bye" if self._sent_bye else "beat"
@@ -152,7 +151,7 @@ class Watchdog:
         match message.pop("kind"):
             case "failure":
                 late = message["training"] != ACTIVITY.trainings
-                if ACTIVITY.gives_up_at == inf and not late:  # otherwise the workers already regroup
+                if ACTIVITY.gives_up_at == inf and not late:  # otherwise the workers are already regrouping
                     ACTIVITY.gives_up_at = now
             case "report":
                 self._reports.add(FailureReport(**message))
@@ -165,7 +164,7 @@ class Watchdog:
                 self._previous, self._heard_at, self._received_bye = message, now, kind == "bye"
 
     def _find_stall(self, now: float) -> None:
-        """Ask all workers for their activity, once this worker has waited too long; lower ranks ask earlier.
+        """Ask all workers for their activity, when this worker has waited too long; lower ranks ask earlier.
 
         A worker that is done is waited for no longer than a silent one.
         """
@@ -223,7 +222,7 @@ class Watchdog:
         self._abort(1)
 
     def _report_job_failure(self, message: str) -> None:
-        if control_socket.is_connected():  # the command prints it
+        if control_socket.is_connected():  # the launching command prints the message
             control_socket.send_facts(failure=message)
         else:
             resume = resume_hint(ACTIVITY.run_dir, [])
@@ -240,6 +239,6 @@ class Watchdog:
 
 def _write(stream: TextIO | None, text: str) -> None:
     if text and stream is not None:
-        with suppress(OSError):  # the reader is gone
+        with suppress(OSError):  # nobody reads the stream
             stream.write(text.rstrip("\n") + "\n")
             stream.flush()

@@ -22,7 +22,7 @@ from netspec.distributed.parameter_server.protocol import (
 )
 
 COMPLETION_TIMEOUT = 60.0
-"""Seconds in which servers must do what a worker waits for, once another worker has failed."""
+"""Seconds that servers have to complete a worker's call after another worker has failed."""
 
 
 class Client:
@@ -52,7 +52,7 @@ class Client:
         )
 
     def wait_to_continue(self, step: int, *, stop: bool, snapshot: bool) -> list[Any]:
-        """Wait until this worker may continue after `step` steps; return the parameters, by servers.
+        """Wait until this worker may continue after `step` steps; return each server's parameters.
 
         Raises `PeerFailure` if it would wait for a worker that has failed.
         """
@@ -64,16 +64,16 @@ class Client:
         return parameters
 
     def fetch(self) -> list[Any]:
-        """Return the current parameters, by servers."""
+        """Return each server's current parameters."""
         self._request(WorkerRequest.FETCH, step=self.step)
         return self._receive_reply()
 
     def gather(self) -> None:
-        """Have the servers join the collective call that gathers full states from pieces."""
+        """Make the servers join the collective call that gathers full states from pieces."""
         self._request(WorkerRequest.GATHER)
 
     def assemble(self) -> None:
-        """Have the servers join the collective call that assembles a checkpoint."""
+        """Make the servers join the collective call that assembles a checkpoint."""
         self._request(WorkerRequest.ASSEMBLE)
 
     def leave(self) -> None:
@@ -81,7 +81,7 @@ class Client:
         self._request(WorkerRequest.LEAVE)
 
     def fail(self) -> None:
-        """Report that a worker has failed, this one or another: the servers release all that wait for it."""
+        """Report that a worker, possibly this one, has failed: the servers release all workers that wait for it."""
         self._request(WorkerRequest.FAIL)
 
     def _request(self, request: WorkerRequest, **facts: Any) -> None:
@@ -108,7 +108,7 @@ class Client:
 
 
 def _complete(calls: Iterable[Pending]) -> None:
-    """Wait for calls; after a failure keep waiting for a while, since the servers complete what they have begun."""
+    """Wait for calls. After a failure, keep waiting for a while, since the servers complete what they have begun."""
     until: float | None = None
     for call in list(calls):
         done = False

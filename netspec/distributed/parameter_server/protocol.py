@@ -49,11 +49,11 @@ class Command(IntEnum):
     ASSEMBLE = 5
     """Take part in assembling a checkpoint."""
     END = 6
-    """End."""
+    """Stop serving."""
 
 
 def request_record(rates: int) -> Any:
-    """Return an empty message of a worker to the coordinator; `rates` is the number of scheduled values."""
+    """Return an empty message from a worker to the coordinator; `rates` is the number of scheduled values."""
     return np.zeros(1, np.dtype([
         ("request", "i8"), ("step", "i8"), ("weight", "f8"), ("loss", "f8"), ("stop", "?"), ("snapshot", "?"),
         ("rates", "f8", (rates,)),
@@ -61,14 +61,14 @@ def request_record(rates: int) -> Any:
 
 
 def command_record(rates: int, workers: int) -> Any:
-    """Return an empty message of the coordinator to the other servers."""
+    """Return an empty message from the coordinator to the other servers."""
     return np.zeros(1, np.dtype([
         ("command", "i8"), ("count", "i8"), ("share", "f8"), ("rates", "f8", (rates,)), ("workers", "?", (workers,)),
     ]))  # fmt: skip
 
 
 def reply_record() -> Any:
-    """Return an empty message of the coordinator to a worker.
+    """Return an empty message from the coordinator to a worker.
 
     It has the step to continue with, the steps at which all stop or save, the mean loss of the gradients used, and
     whether a worker has failed: then the receiver ends if the step is `NEVER`, and else after one more step.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Push:
-    """A gradient of a worker that has arrived: a sum over the worker's samples."""
+    """A gradient that has arrived from a worker: a sum over the worker's samples."""
 
     worker: int
     step: int
@@ -26,7 +26,7 @@ class Push:
 
 @dataclass(frozen=True)
 class Update:
-    """Decision to update the parameters with the sum of gradients times `share`."""
+    """Decision to update the parameters with the sum of some gradients, times `share`."""
 
     pushes: Sequence[Push]
     share: float
@@ -53,12 +53,12 @@ class Rule:
         raise NotImplementedError  # subclasses implement it
 
     def next_step(self, step: int) -> int | None:
-        """Return the step, from 0, with which a worker continues after `step` steps; None while it has to wait."""
+        """Return the step, from 0, with which a worker continues after `step` steps; None while it must wait."""
         raise NotImplementedError  # subclasses implement it
 
 
 class Synchronous(Rule):
-    """A step uses the mean over the samples of the first gradients; gradients that arrive later are dropped.
+    """A step uses the mean, over samples, of the first gradients to arrive; later gradients are dropped.
 
     Chen et al. 2016, "Revisiting distributed synchronous SGD", arXiv:1604.00981, algorithms 3 and 4.
     """
@@ -68,7 +68,7 @@ class Synchronous(Rule):
         self._received: list[Push] = []
 
     def decide(self, push: Push) -> Sequence[Update | Drop]:
-        """Wait for enough gradients, of which at least one has samples: at the end of an epoch some have none."""
+        """Wait for enough gradients, at least one of which has samples: at the end of an epoch, some have none."""
         if push.step < self._step:
             self.late += 1
             return [Drop(push)]
@@ -81,7 +81,7 @@ class Synchronous(Rule):
         return [Update(pushes, 1 / weight, push.rates, self._step)] if weight else list(map(Drop, pushes))
 
     def next_step(self, step: int) -> int | None:
-        """Continue with the newest step: a late worker skips those that were done without it."""
+        """Continue with the newest step: a late worker skips the steps that were done without it."""
         return self._step if self._step >= step else None
 
 

@@ -27,7 +27,7 @@ from netspec.distributed.parameter_server.rules import Drop, Push, Rule, Update
 
 
 class Shard(Protocol):
-    """The piece of the parameters that a server has, as a flat array."""
+    """A server's piece of the parameters, as a flat array."""
 
     size: int
     dtype: str
@@ -76,7 +76,7 @@ class ServerLoop:
         raise NotImplementedError  # subclasses implement it
 
     def _send(self, array: Any, to: int, tag: int) -> None:
-        """Start to send an array that does not change any more."""
+        """Start to send an array that will not change anymore."""
         self._sending.append(self._group.start_send(array, to, tag))
 
     def _execute(self, command: Any) -> None:
@@ -105,7 +105,7 @@ class ServerLoop:
                 self._ended = True
 
     def _received(self, workers: Sequence[int]) -> list[Any]:
-        """Wait for the gradients of workers, whose receives have been started, and return them."""
+        """Wait for the gradients of workers, which are already being received, and return them."""
         for worker in workers:
             self._receiving_gradients.pop(worker).wait()
         return [self._gradients[worker] for worker in workers]
@@ -223,7 +223,7 @@ class Coordinator(ServerLoop):
     def _release_workers(self) -> None:
         for worker, finished in sorted(self._waiting.items()):
             step = self._rule.next_step(finished)
-            if step is None and self._failed:  # it would wait forever
+            if step is None and self._failed:  # the worker would wait forever
                 step = NEVER
             if step is not None:
                 del self._waiting[worker]

@@ -1,13 +1,13 @@
 """Data parallelism: deferred sums over workers are sent in buckets, while the rest of the step is computed.
 
-Each `AllReduce(deferred=True)` would be one message. This pass puts those of one element type and encoding into
+Each `AllReduce(deferred=True)` would be one message. This pass puts sums with the same element type and encoding into
 buckets, in the order in which their operands are computed (the last layer's gradients first). A bucket is started as
 soon as its last value is computed, and joined before its first sum is needed. The operands of the guard are sent first,
-in a bucket of their own: the sums are complete when the backward half begins. The first bucket of gradients is small,
+in a separate bucket: the sums are complete when the backward half begins. The first bucket of gradients is small,
 so that communication starts early; the others are larger (Li et al. 2020, arXiv:2006.15704, section 3.2).
 Gathered rows (`AllGatherRows`) are messages by themselves, each started when its value is computed: a layer's inputs
-are sent during forward. So are `BucketReduceScatter`, which are buckets already since their cuts matter to other nodes.
-`BucketAllGather` follow after all started messages, one after the other.
+are sent during forward. A `BucketReduceScatter` is a message by itself, too: it is a bucket whose cuts matter to other
+nodes. All `BucketAllGather` run after the other messages, one after the other.
 
 The buckets depend on the sizes of the values, which are those of the parameters, and on the order in which they were
 built (`passes/communication_order.py`): workers with batches of different sizes make the same buckets.
@@ -62,13 +62,13 @@ class BucketGradients(Pass):
         remaining = [node for node in late if node not in guarded]
         buckets = [*_fill_buckets(remaining, self.first_bytes, self.bucket_bytes), *([node] for node in alone)]
         buckets.sort(key=lambda bucket: max(map(_ready, bucket)))
-        early = [bucket for bucket in buckets if _is_of_forward(bucket, guarded)]
-        later = [bucket for bucket in buckets if not _is_of_forward(bucket, guarded)]
+        early = [bucket for bucket in buckets if _gathers_forward_rows(bucket, guarded)]
+        later = [bucket for bucket in buckets if not _gathers_forward_rows(bucket, guarded)]
         return _bucketed(graph, [*early, *_fill_buckets(urgent, self.bucket_bytes, self.bucket_bytes), *later])
 
 
 def _ready(node: Node) -> tuple[int, int]:
-    """Return a sort key that rises with the time when the operand is built; it is the same on all workers."""
+    """Return a sort key, the same on all workers, that increases in the order in which operands are built."""
     return _position(node), max(value.node.serial for value in node.inputs)
 
 
@@ -77,13 +77,13 @@ def _position(node: Node) -> int:
     return node.op.position
 
 
-def _is_of_forward(bucket: Sequence[Node], guarded: set[Node]) -> bool:
-    """Return whether a bucket has rows that the guard is also computed from: they are computed before the guard."""
+def _gathers_forward_rows(bucket: Sequence[Node], guarded: set[Node]) -> bool:
+    """Return whether a bucket gathers rows on which the guard depends, so that they are computed in forward."""
     return isinstance(bucket[0].op, AllGatherRows) and bucket[0].inputs[0].base.node in guarded
 
 
 def _fill_buckets(nodes: Sequence[Node], first: int, most: int) -> Iterator[list[Node]]:
-    """Yield buckets of nodes of one element type and encoding each, in the order of their operands."""
+    """Yield buckets in the order of their operands; the nodes of a bucket share an element type and an encoding."""
     open_: dict[object, list[Node]] = {}
     limit = first
     for node in sorted(nodes, key=_ready):
@@ -118,7 +118,8 @@ def _bucketed(graph: Graph, buckets: Sequence[Sequence[Node]]) -> Graph:
         scope = bucket[0].scope
         with in_scope(scope if isinstance(start, StartAllGatherRows) else replace(scope, layer="", location=None)):
             *sent, last = start.call_multi(*operands, *order)
-            dependencies = (last, *operands) if isinstance(join, JoinBucketReduceScatter) else ()  # read until the join
+            # A reduce-scatter reads its operands until the join.
+            dependencies = (last, *operands) if isinstance(join, JoinBucketReduceScatter) else ()
             new.update(
                 zip(
                     (value for member in bucket for value in member.outputs),
@@ -154,7 +155,7 @@ def _start_and_join(bucket: Sequence[Node]) -> tuple[Op, Op]:
 
 
 def _copy(node: Node, new: dict[Value, Value]) -> None:
-    """Rebuild a node on the new values of its operands, unless it has been copied already."""
+    """Rebuild a node with the new values of its operands, unless that is done already."""
     if node.outputs[0] not in new:
         inputs = tuple(new[value] for value in node.inputs)
         new.update(zip(node.outputs, node.outputs if inputs == node.inputs else rebuild(node, inputs), strict=True))

@@ -1,7 +1,7 @@
 """Means over the samples of all workers, as graph values.
 
-Each worker weighs its values by its share of the nominal batch; sums over all workers are divided by the sum of the
-weights. A worker without samples in a step has weight 0, and takes part with values that do not count.
+Each worker weights its values by its share of the nominal batch; sums over all workers are divided by the sum of the
+weights. A worker without samples in a step has weight 0, and its values have no effect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from netspec.graph.value import Node, Scope, Value, in_scope
 from netspec.layers.states import ConstantInitial, StateInfo
 
 COMMUNICATION = "communication"
-"""Phase of nodes that sum over workers."""
+"""Phase of nodes that communicate."""
 RESIDUAL = "residual"
 """Role of the states that hold the part of a gradient that a worker will send later."""
 
@@ -33,7 +33,7 @@ def uncompressed(shape: tuple[int, ...]) -> CommEncoding:
 
 
 class GradientReduction:
-    """Means over workers, in a graph with the input `WEIGHT`."""
+    """Builds means over workers, in a graph with the input `WEIGHT`."""
 
     def __init__(
         self,
@@ -60,37 +60,39 @@ class GradientReduction:
         """Multiply a value by this worker's weight."""
         return value * cast(self.weight, value.dtype)
 
-    def mean(self, weighed: Value, name: str) -> Value:
-        """Return the mean of a weighed value over all workers."""
-        with in_scope(replace(weighed.node.scope, phase=COMMUNICATION)):
-            return AllReduce(deferred=True, contents=(name,))(weighed) / cast(self.total, weighed.dtype)
+    def mean(self, weighted: Value, name: str) -> Value:
+        """Return the mean of a weighted value over all workers."""
+        with in_scope(replace(weighted.node.scope, phase=COMMUNICATION)):
+            return AllReduce(deferred=True, contents=(name,))(weighted) / cast(self.total, weighted.dtype)
 
-    def gradients(self, weighed: Mapping[str, Value], scale: Value | None = None) -> dict[str, Value]:
-        """Return the means of weighed gradients, times the loss scale if there is one.
+    def gradients(self, weighted: Mapping[str, Value], scale: Value | None = None) -> dict[str, Value]:
+        """Return the means of weighted gradients, times the loss scale if there is one.
 
         The quantization error of a lossy encoding is added to the gradient of the next step: Seide et al. 2014. The
-        momentum of workers is that of Lin et al. 2018, section 3: each worker accumulates velocities, and resets those
-        of the elements that it sends.
+        momentum of workers follows Lin et al. 2018, section 3: each worker accumulates a velocity per element, and
+        resets the velocities of the elements that it sends.
         """
-        return {name: self._gradient(name, value, scale) for name, value in weighed.items()}
+        return {name: self._gradient(name, value, scale) for name, value in weighted.items()}
 
-    def pieces(self, weighed: Mapping[str, Value], division: OptimizerSharding) -> tuple[dict[str, Value], list[Value]]:
-        """Return this worker's pieces of the means of weighed gradients, and the order value of each bucket."""
+    def pieces(
+        self, weighted: Mapping[str, Value], division: OptimizerSharding
+    ) -> tuple[dict[str, Value], list[Value]]:
+        """Return this worker's pieces of the means of weighted gradients, and the order value of each bucket."""
         with in_scope(Scope("", "ScatterSums", None, COMMUNICATION)):
-            sums, orders = division.reduce_scatter(weighed)
+            sums, orders = division.reduce_scatter(weighted)
             return {name: total / cast(self.total, total.dtype) for name, total in sums.items()}, orders
 
-    def contribution(self, name: str, weighed: Value) -> Value:
-        """Return a batch's term of an accumulated gradient: this worker's, or of all workers if factors are sent."""
+    def contribution(self, name: str, weighted: Value) -> Value:
+        """Return what a batch adds to a gradient's sum: from this worker, or from all workers if factors are sent."""
         if self.factoring is None or name not in self.factoring.products:
-            return weighed
+            return weighted
         terms = iter(self.factoring.products[name])
-        return sum_factors(weighed, lambda node: self._product(name, node, next(terms)), self.total)
+        return sum_factors(weighted, lambda node: self._product(name, node, next(terms)), self.total)
 
     def _gradient(self, name: str, value: Value, scale: Value | None) -> Value:
         encoding = self.comm_encoding(value.shape)
         factored = self.factoring is not None and name in self.factoring.products
-        if factored or self.built.builder.states[name].shard is not None:  # covers all samples already
+        if factored or self.built.builder.states[name].shard is not None:  # it covers the samples of all workers
             return value / cast(self.total, value.dtype)
         with in_scope(replace(value.node.scope, phase=COMMUNICATION)):
             residual, velocity = _ResidualState(self, name, value.type, scale), value
@@ -108,12 +110,12 @@ class GradientReduction:
             )
 
     def _product(self, name: str, node: Node, factors: FactorPair) -> Value:
-        """Multiply the rows of all workers; every worker computes the same product of rows in the same order."""
+        """Multiply the rows of all workers; every worker computes the same product, with rows in the same order."""
         assert self.factoring is not None
         gather = AllGatherRows(self.factoring.workers, factors.positions * self.factoring.max_samples, (name,))
         with in_scope(replace(node.scope, phase=COMMUNICATION)):
             for factor in node.inputs:
-                if key(factor) not in self._gathered:  # sent once, however many products read it
+                if key(factor) not in self._gathered:  # rows that several products read are sent once
                     self._gathered[key(factor)] = gather(factor)
         with in_scope(node.scope):
             return node.op(*(self._gathered[key(factor)] for factor in node.inputs))
@@ -123,7 +125,7 @@ class GradientReduction:
         return {name: self.mean(self.weight_by_samples(value), name) for name, value in values.items()}
 
     def statistics(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Return new values of states, with moving averages, which differ between workers, replaced by their means."""
+        """Return new values of states. Moving averages differ between workers, and are replaced by their means."""
         states = self.built.builder.states
         differing = {
             name: value for name, value in values.items() if states[name].role == "statistic" and value.dtype.is_float
@@ -132,7 +134,7 @@ class GradientReduction:
 
 
 class _ResidualState:
-    """States in which a worker keeps a part of a gradient for the next step, without the loss scale."""
+    """States that keep a part of a worker's gradient for the next step, without the loss scale."""
 
     def __init__(self, reduction: GradientReduction, name: str, kind: TensorType, scale: Value | None) -> None:
         self._reduction, self._label, self._kind = reduction, f"{RESIDUAL}/{name}", kind

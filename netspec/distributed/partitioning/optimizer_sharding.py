@@ -21,7 +21,7 @@ from netspec.layers.states import ShardSpec
 from netspec.solvers.base import Param, Solution
 
 CUT_ALIGNMENT = 16
-"""Alignment of cuts, in elements (a cache line of float32): pieces have the same alignment in a bucket and alone."""
+"""Alignment of cuts, in elements: a cache line of float32. Pieces are aligned alike in a bucket and alone."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class OptimizerSharding:
     pieces: Mapping[str, ShardSpec]
     """This worker's piece of each parameter."""
     evaluated: Mapping[str, str]
-    """Name of a parameter → label of the slot that replaces it wherever the net is not trained."""
+    """Name of a parameter → label of the slot that replaces it outside of training, as in evaluations."""
 
     def slice_of(self, name: str, full: Value) -> Value:
         """Return this worker's piece of a parameter, or of a value of its type. The piece must not be empty."""
@@ -111,17 +111,15 @@ def shard_parameters(config: ShardingConfig, params: Sequence[Param], solution: 
 def assign_pieces(
     config: ShardingConfig, kinds: Mapping[str, TensorType], unsplit: Collection[str]
 ) -> tuple[tuple[tuple[str, ...], ...], dict[str, ShardSpec]]:
-    """Return buckets and pieces of states of these types; each state in `unsplit` belongs to one worker.
+    """Return buckets and pieces of states of these types; states in `unsplit` are not split between workers.
 
-    Each worker gets its share of all elements: an excess in one bucket is subtracted in the next.
+    Each worker gets its share of all elements: an excess in one bucket is balanced in the next.
     """
     buckets = tuple(_buckets(config, kinds))
     total, parts = sum(config.shares), range(1, len(config.shares))
     goals = [sum(config.shares[:part]) / total for part in parts]
-    assigned, before = (
-        [0] * len(goals),
-        0,
-    )  # elements of earlier buckets before each cut; all elements of earlier buckets
+    # Of the elements of earlier buckets: how many are before each cut, and how many there are.
+    assigned, before = [0] * len(goals), 0
     pieces: dict[str, ShardSpec] = {}
     for bucket in buckets:
         size = sum(_padded_size(kinds[name]) for name in bucket)
@@ -142,7 +140,7 @@ def assign_pieces(
 
 
 def _buckets(config: ShardingConfig, kinds: Mapping[str, TensorType]) -> Iterator[tuple[str, ...]]:
-    """Yield buckets of names of one element type each, starting with the last parameter."""
+    """Yield buckets of names, starting with the last parameter. Parameters in a bucket share an element type."""
     open_: dict[object, list[str]] = {}
     limit = config.first_bytes
     for name in reversed(list(kinds)):
@@ -159,7 +157,7 @@ def _padded_size(kind: TensorType) -> int:
 
 
 def _nearest_cut(target: int, bucket: Sequence[str], kinds: Mapping[str, TensorType], unsplit: Collection[str]) -> int:
-    """Return the permitted cut of a bucket that is nearest to the wanted one, in elements."""
+    """Return the allowed cut of a bucket that is nearest to `target`, in elements."""
     start = 0
     for name in bucket:
         end = start + _padded_size(kinds[name])

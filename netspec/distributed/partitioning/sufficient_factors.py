@@ -1,8 +1,8 @@
 """Sufficient factors: find gradients that are products over the rows of a batch, and compute them from all rows.
 
 The gradient of a matrix that multiplies a batch is xᵀ dy, a sum over all rows. Instead of its partial sums, workers can
-send the rows of x and dy, the sufficient factors: Zhang et al. 2017, "Poseidon", section 3.2. Each worker computes
-terms of a gradient that depend on the parameters alone, such as the gradient of a penalty, by itself.
+send the rows of x and dy, the sufficient factors: Zhang et al. 2017, "Poseidon", section 3.2. Terms of a
+gradient that depend only on the parameters, such as the gradient of a penalty, are computed by each worker.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def products(gradient: Value) -> list[Node] | None:
     """Return the products over rows whose sum is a gradient; None if the gradient is computed in another way."""
     if _is_product(gradient):
         return [gradient.node]
-    if not _passes(gradient):
-        return [] if _of_parameters(gradient) else None
+    if not _is_linear(gradient):
+        return [] if _ignores_batch(gradient) else None
     by_input = [products(value) for value in gradient.inputs]
     terms = [node for nodes in by_input if nodes is not None for node in nodes]
     return None if None in by_input else terms
@@ -35,11 +35,11 @@ def products(gradient: Value) -> list[Node] | None:
 def sum_factors(gradient: Value, product: Callable[[Node], Value], total: Value) -> Value:
     """Return the sum of all workers' gradients. `product` computes its products, `total` is the sum of weights.
 
-    Gradients are proportional to the weight of the loss, including those of penalties.
+    All gradients, also of penalties, are proportional to the weight of the loss.
     """
     if _is_product(gradient):
         return product(gradient.node)
-    if _passes(gradient):
+    if _is_linear(gradient):
         return rebuild(gradient.node, [sum_factors(value, product, total) for value in gradient.inputs])[0]
     new: dict[Value, Value] = {}
     for node in topological_order([gradient]):
@@ -55,7 +55,7 @@ def key(factor: Value) -> object:
 
 
 def factor_shapes(gradients: Mapping[str, Value], samples: int) -> dict[str, tuple[FactorPair, ...]]:
-    """Return the factors of each gradient that is a sum of products with an equal number of rows for each sample."""
+    """Return the factors of each gradient that is a sum of products with a fixed number of rows per sample."""
     numbers: dict[object, int] = {}
     shapes = {}
     for name, gradient in gradients.items():
@@ -76,8 +76,8 @@ def choose_factors(
 ) -> tuple[SufficientFactorPlan, frozenset[str]]:
     """Choose the gradients that are computed from factors; also return the layers for which that is possible.
 
-    All workers must choose the same, whatever the size of their batch: the graphs of one and of two samples show which
-    dimensions grow with it. `gradients` returns the gradients for a number of samples.
+    All workers must make the same choice, whatever the size of their batch: the graphs of one and of two samples show
+    which dimensions grow with the batch. `gradients` returns the gradients for a number of samples.
     """
     of_one, of_two = (gradients(samples) for samples in (1, 2))
     two_shapes = factor_shapes(of_two, 2)
@@ -89,16 +89,16 @@ def choose_factors(
 
 def _is_product(value: Value) -> bool:
     return (
-        value.op == OVER_ROWS and all(len(operand.shape) == 2 for operand in value.inputs) and not _of_parameters(value)
+        value.op == OVER_ROWS and all(len(operand.shape) == 2 for operand in value.inputs) and not _ignores_batch(value)
     )
 
 
-def _passes(value: Value) -> bool:
-    """Return whether the op is linear: the sum of all workers' results is its result on the sums of the operands."""
+def _is_linear(value: Value) -> bool:
+    """Return whether the op is linear: applied to sums over workers, it returns the sum of the workers' results."""
     return value.op.traits.view or isinstance(value.op, (Add, Transpose))
 
 
-def _of_parameters(value: Value) -> bool:
+def _ignores_batch(value: Value) -> bool:
     """Return whether a value depends only on states and on the worker's weight."""
     return all(_is_weight(node) or not isinstance(node.op, Input) for node in topological_order([value]))
 

@@ -45,10 +45,10 @@ class ParameterSplit:
 
 @dataclass
 class _ShardedValue:
-    """The forms of a value in the new graph."""
+    """The forms in which the new graph has a value."""
 
     own: Value | None = None
-    """The value for this worker's samples, or a value that does not depend on samples."""
+    """The value for this worker's samples, or for all if it does not depend on samples."""
     columns: Value | None = None
     """Columns of the value for all samples."""
     parts: AxisPartition | None = None
@@ -80,13 +80,13 @@ class SplitMatMuls(Pass):
 
 
 class _MatMulSplitter:
-    """One run of the pass."""
+    """A single run of the pass."""
 
     def __init__(self, split: SplitMatMuls) -> None:
         self.cuts, self.rows, self.size = split.cuts, split.rows, split.size
         self.images: dict[Value, _ShardedValue] = {}
         self.own_columns: dict[tuple[Value, AxisPartition], Value] = {}
-        """Columns, for all samples, of values that a worker has for its own samples."""
+        """Columns, for all samples, of values that each worker has for its own samples."""
         self.analysis = _ValueAnalysis()
 
     def of(self, graph: Graph) -> Graph:
@@ -341,7 +341,7 @@ def split_parameters(
 def split_net(
     net: NetGraph, splits: Mapping[str, ParameterSplit], workers: int, rank: int, batch_size: int, global_batch: int
 ) -> NetGraph:
-    """Return the losses and new states of this worker's `batch_size` samples of a global batch."""
+    """Return the net for this worker's `batch_size` samples of a global batch, with its products split."""
     rows = AxisPartition.even(global_batch, workers, rank)
     graph = SplitMatMuls(splits, rows, batch_size).run(_graph(net))
     states = dict(net.builder.states)

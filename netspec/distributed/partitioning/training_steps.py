@@ -31,7 +31,7 @@ class PiecewiseTraining(Training):
 
     @classmethod
     def of(cls, training: Training, **more: object) -> Self:
-        """Return a training of this class with the fields of another one."""
+        """Return a `Training` of this class with the fields of another one, and `more`."""
         own: dict[str, Any] = {field.name: getattr(training, field.name) for field in fields(Training)}
         return cls(**own | more)
 
@@ -44,7 +44,7 @@ class PiecewiseTraining(Training):
     def cross_worker_sums(
         self, net: NetGraph, starts: Mapping[str, Value], totals: list[Value]
     ) -> CrossWorkerSums | None:
-        """Return what the solver needs for norms over several workers' pieces."""
+        """Return how the solver computes norms over the pieces of several workers; None if there are no pieces."""
         pieces = self.shards(net)
         if not pieces:
             return None
@@ -60,7 +60,7 @@ class DataParallelTraining(PiecewiseTraining):
     comm_encoding: Callable[[tuple[int, ...]], CommEncoding] = uncompressed
     """Encoding of gradients in messages, by their shapes."""
     factoring: SufficientFactorPlan | None = None
-    """Gradients of which factors are sent instead."""
+    """Gradients that are sent as factors."""
 
     def step(self, net: NetGraph) -> StepGraph:
         """Build a step of one batch: losses, gradients, update. Raises `SpecError` if there is nothing to train."""
@@ -72,14 +72,14 @@ class DataParallelTraining(PiecewiseTraining):
         return step.with_losses(outputs)
 
     def accumulate(self, net: NetGraph) -> StepGraph:
-        """Build the mean losses of one of several batches, and this worker's gradients added to the sums before."""
+        """Build the mean losses of one of several batches, and add this worker's gradients to their sums."""
         reduction = self._reduction(net)
         forward, gradient = self.forward_backward(net, reduction.weight_by_samples)
         forward = replace(forward, outputs={**self._outputs(net, forward, reduction), TOTAL: reduction.total})
         return self.add_gradients(net, forward, _contributions(gradient, reduction), lambda value: value)
 
     def update(self, net: NetGraph) -> StepGraph:
-        """Build the update by the mean of the gradients that all workers have summed up."""
+        """Build the update by the mean of the gradients that all workers have accumulated."""
         trained, reduction = self.trained(net), self._reduction(net)
         sums = dict(self.gradient_sum(net, name) for name in trained)
         gradient = {name: sums[gradient_sum_label(name)].value for name in trained}
@@ -90,8 +90,8 @@ class DataParallelTraining(PiecewiseTraining):
         step.states |= sums
         return step
 
-    def weighed_gradients(self, net: NetGraph) -> dict[str, Value]:
-        """Return the gradients of a worker's part of a batch as they are added to those of the others."""
+    def weighted_gradients(self, net: NetGraph) -> dict[str, Value]:
+        """Return the gradients of a worker's part of a batch, weighted for the sum over workers."""
         return self.forward_backward(net, self._reduction(net).weight_by_samples)[1]
 
     def _outputs(self, net: NetGraph, forward: Graph, reduction: GradientReduction) -> dict[str, Value]:
@@ -113,7 +113,7 @@ class DataParallelTraining(PiecewiseTraining):
     ) -> StepGraph:
         """Build the update of parameters from `starts` by the mean of all workers' gradients.
 
-        If the update is sharded, each worker updates its pieces, and all gather those of the others.
+        If the update is sharded, each worker updates its pieces, and gathers the pieces of the others.
         """
         if self.sharding is None:
             mean = reduction.gradients(gradient, self.loss_scale())
@@ -127,7 +127,7 @@ class DataParallelTraining(PiecewiseTraining):
         totals, updates = step.graph.outputs, step.graph.updates
         with in_scope(Scope("", "BucketAllGather", None, COMMUNICATION)):
             gathered = sharding.all_gather(updates, full, orders, list(totals.values()))
-        # No worker has all of the states that are evaluated: the plan adds gathered ones.
+        # No worker has all states that are evaluated: the plan adds gathered states.
         return StepGraph(Graph(totals, {**updates, **gathered}), step.states)
 
 
@@ -167,12 +167,12 @@ def hypothetical_update(training: Training, net: NetGraph) -> tuple[list[Param],
 
 
 def split_but_needed_in_full(training: Training, net: NetGraph) -> list[str]:
-    """Return the parameters of which workers have pieces, though the solver needs the full tensor."""
+    """Return the parameters that are split although the solver needs the full tensor."""
     params, solution = hypothetical_update(training, net)
     split = [param for param in params if net.builder.states[param.name].shard is not None]
     return [param.name for param in split if needs_full_parameter(param, solution)]
 
 
 def _contributions(gradient: Mapping[str, Value], reduction: GradientReduction) -> dict[str, Value]:
-    """Return what this worker contributes to the gradients, or all workers where factors are sent."""
+    """Return what this worker adds to the gradients, or all workers if factors are sent."""
     return {name: reduction.contribution(name, value) for name, value in gradient.items()}

@@ -1,4 +1,4 @@
-"""`Strategy`: base of the members of `parallel:`, with the interface that a training uses."""
+"""`Strategy`: base of the strategies that `parallel:` accepts, with the interface that training uses."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Strategy(Spec):
         return 0
 
     def rank_problems(self, training: Any, ranks: int) -> Iterator[Problem]:
-        """Yield the problems that keep the strategy from running on `ranks` ranks."""
+        """Yield the problems that prevent the strategy from running on `ranks` ranks."""
         yield from ()
 
     @property
@@ -125,7 +125,7 @@ class Strategy(Spec):
     def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[CollectiveMessage]:
         """Yield the messages that workers send outside of their programs, for states of these shapes and element sizes.
 
-        For a step of `batches` batches, in a training with `rates` scheduled values.
+        The step has `batches` batches and `rates` scheduled values.
         """
         from netspec.distributed.cost_model.comm_volume import stop_vote
 
@@ -133,7 +133,7 @@ class Strategy(Spec):
 
     @property
     def reproducible(self) -> bool:
-        """Whether a repeated training yields the same weights."""
+        """Whether repeated training yields the same weights."""
         return True
 
     def roles(self, workers: int) -> dict[str, int]:
@@ -150,7 +150,7 @@ class Strategy(Spec):
         """Run after an evaluation or a checkpoint, before any worker continues."""
 
     def remarks(self, hosts: Sequence[int]) -> Iterator[str]:
-        """Yield remarks on a training; `hosts` holds the number of workers of each host."""
+        """Yield remarks for the user; `hosts` holds the number of workers of each host."""
         workers = sum(hosts)
         if self.divides_learning_rate:
             yield f"each of {workers} workers updates the weights with 1/{workers} of the learning rate"

@@ -61,7 +61,7 @@ class Hogwild(Strategy):
         return False
 
     def before_view(self, group: Communicator, replica: Replica) -> None:
-        """Wait until no worker writes, then average the states that each worker has of its own."""
+        """Wait until no worker writes, then average the states that are not shared."""
         group.barrier()
         average(group, replica, "statistic", "slot")
 

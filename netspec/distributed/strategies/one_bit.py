@@ -1,4 +1,4 @@
-"""1-bit SGD: of each number of a gradient its sign is sent."""
+"""1-bit SGD: workers send the sign of each element of a gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A parameter server: some ranks hold the parameters, the others push gradients to them and fetch what they have."""
+"""A parameter server: some ranks hold the parameters, the others push gradients and fetch parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODE_OF_FIELD = {
     "backup_workers": "synchronous", "fetch_every": "asynchronous", "push_every": "asynchronous",
     "staleness": "stale_synchronous",
 }  # fmt: skip
-"""The mode of each field that only one mode has."""
+"""Fields that apply to a single mode, and that mode."""
 
 
 @STRATEGIES.register
@@ -76,7 +76,7 @@ class ParameterServer(Strategy):
     )
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """Yield problems of fields of another mode, and of dynamic loss scaling."""
+        """Yield problems of fields that belong to another mode, and of dynamic loss scaling."""
         for field, mode in MODE_OF_FIELD.items():
             if mode != self.mode and getattr(self, field) != type(self).model_fields[field].default:
                 yield Problem(
@@ -119,7 +119,7 @@ class ParameterServer(Strategy):
         return {"worker": workers - servers, "server": servers}
 
     def messages(self, sizes: Sizes, cluster: Cluster, batches: int, rates: int) -> Iterator[CollectiveMessage]:
-        """Yield pushed gradients, fetched parameters, and the requests, replies and commands that go with them."""
+        """Yield pushed gradients, fetched parameters, and their requests, replies and commands."""
         from netspec.distributed.cost_model.collectives import Exchange
         from netspec.distributed.cost_model.comm_volume import CollectiveMessage
         from netspec.distributed.cost_model.strategies import worker_server_exchange

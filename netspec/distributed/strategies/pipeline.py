@@ -59,7 +59,7 @@ class Pipeline(Strategy):
     samples: ClassVar = ({}, {"micro_batches": 4, "schedule": "gpipe"}, {"micro_batches": 2, "cuts": ["fc1"]})
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """Yield the settings of a training that do not work with micro-batches."""
+        """Yield the settings that do not work with micro-batches."""
         batch_size, loop = training.data.train.batch_size, training.train
         if self.micro_batches > batch_size:
             yield Problem(

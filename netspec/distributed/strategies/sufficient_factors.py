@@ -19,7 +19,7 @@ BROADCAST_ROLES = ("parameter", "statistic", "slot")
 
 
 def _network(text: str) -> str:
-    """Check the name or the figures of a network. Raises the error that pydantic reports."""
+    """Check the name or the parameters of a network. Raises the error that pydantic reports."""
     from netspec.distributed.cost_model.networks import parse_network
 
     try:

@@ -1,4 +1,4 @@
-"""Sparse gradients: workers send the largest elements."""
+"""Top-k compression: workers send the largest elements of gradients."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TopK(SynchronousStrategy):
     )
 
     def conflicts(self, training: Any) -> Iterator[Problem]:
-        """Yield a problem if both the workers and the solver have a momentum."""
+        """Yield a problem if both the workers and the solver use momentum."""
         solver_momentum = getattr(training.solver, "momentum", None)
         if self.momentum and solver_momentum != 0:
             yield Problem(

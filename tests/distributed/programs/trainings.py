@@ -50,7 +50,7 @@ def own_error(error: NetspecError) -> str:
 
 PEER_FAILURE = "another worker failed without a message"
 # Do not wait for the end of the job: a worker that fails does not end it here.
-session.ENDS_WITHIN = 0
+session.FAILURE_TIMEOUT = 0
 
 
 for job in json.loads(Path(sys.argv[1]).read_text()):

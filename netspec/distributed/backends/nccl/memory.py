@@ -54,12 +54,12 @@ def copies_to_outputs(inputs: Sequence[Any], outputs: Sequence[Any]) -> Thunk:
 
 
 def join_call(first: Any, store: Thunk) -> Thunk:
-    """Return a call that lets the step's stream wait for the call started with an array, then stores the results."""
+    """Return a call that makes the step's stream wait for the call whose key is an array's address, then stores."""
     return store if world().size == 1 else all_of([partial(side_stream().join, address(first)), store])
 
 
 class BucketBuffer:
-    """Arrays of one type in one contiguous buffer, as in the backend `workers`; a copy unless already contiguous."""
+    """Arrays of one type in one contiguous buffer, as in the backend `workers`; copied unless they are contiguous."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         self.starts = [0]

@@ -1,9 +1,9 @@
 """Training steps of a net that is cut into stages: the graph of one worker, which computes one stage.
 
-A batch passes in micro-batches. The graph of a stage for one micro-batch is built once, and copied for each task of the
-schedule: forward, and later backward, which adds to the sums of gradients. Messages are sent and received in the order
-of the tasks; while a task computes, the values that the next task needs are received. The losses of all micro-batches
-and stages are summed after the last task, and are the guard of all workers.
+A batch passes through the stages in micro-batches. The graph of a stage for one micro-batch is built once, and copied
+for each task of the schedule: forward, and later backward, which adds to the sums of gradients. Messages are sent and
+received in the order of the tasks; while a task computes, the values that the next task needs are received. The losses
+of all micro-batches and stages are summed after the last task, and are the guard of all workers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from netspec.solvers.base import CrossWorkerSums, Param
 
 
 class StageGraph:
-    """The graph of one stage for a micro-batch; received values are its inputs."""
+    """The graph of one stage for a micro-batch; received values are inputs of the graph."""
 
     def __init__(self, cut: PipelineStages, stage: int, weight: float, scale: Value | None) -> None:
         """`weight` is the weight of the micro-batch in the loss, `scale` the loss scale for gradients."""
@@ -49,11 +49,11 @@ class StageGraph:
             new.update((old, output) for old, output in zip(node.outputs, outputs, strict=True) if old not in new)
         forward = self._forward(cut, stage, weight, new)
         self.losses = {name.removeprefix(_PART): v for name, v in forward.outputs.items() if name.startswith(_PART)}
-        """Weighed sums of the parts of losses that are computed in this stage, by name."""
+        """Weighted sums of the parts of losses that are computed in this stage, by name."""
         self.sent = {crossing: forward.outputs[f"{_SENT}{crossing.number}"] for crossing in self.leaving}
         self.updates = forward.updates
         self.ahead = topological_order(forward.roots())
-        """The nodes of forward."""
+        """Nodes of forward, in order."""
         states = cut.built.builder.states
         trained = {name: value for name, value in cut.starts().items() if cut.stage_of(name) == stage}
         self.trained = {name: forward.updates.get(name, states[name].value) for name in trained}
@@ -93,7 +93,7 @@ class StageGraph:
         """Gradients that are sent back, by crossing."""
         forward_nodes = set(self.ahead)
         self.behind = [node for node in topological_order(nonzero) if node not in forward_nodes]
-        """The nodes of backward."""
+        """Nodes of backward, in order."""
 
 
 _PART, _SENT = "part/", "sent/"
@@ -225,7 +225,7 @@ class _StepBuilder:
             return batch if batch.shape[0] == size else Slice(0, first, first + size)(batch)
 
     def global_losses(self, names: Sequence[str], like: Value, *, alone: bool) -> dict[str, Value]:
-        """Return the losses of all stages, by these names, after all tasks."""
+        """Return the losses with these names, summed over all stages, after all tasks."""
         with in_scope(replace(NO_SCOPE, phase=COMMUNICATION)):
             own_losses = {name: self.losses.get(name, Fill(0.0, like.type)()) for name in names}
             losses = {name: WithDependencies()(value, *self._order) for name, value in own_losses.items()}
@@ -245,7 +245,7 @@ class PipelinedTraining(Training):
     config: PipelineConfig
 
     def step(self, built: NetGraph) -> StepGraph:
-        """Build the step of a batch that passes in micro-batches; it updates the parameters of this stage."""
+        """Build the step of a batch, which passes in micro-batches and updates the parameters of this stage."""
         self.trained(built)
         forward_graph(self.spec, built)
         stage = self.config.stage
@@ -276,7 +276,7 @@ class PipelinedTraining(Training):
         return StepGraph(graph, update.states, update.evaluated if alone else {})
 
     def evaluated(self, built: NetGraph) -> Mapping[str, str]:
-        """Return, by parameter, the label of the slot that replaces it wherever the net is not trained."""
+        """Return, by parameter, the label of the slot that replaces it outside of training, as in evaluations."""
         params = [Param(name, info.value, info.value) for name, info in self.trained(built).items()]
         unit = scalar(1.0, self.dtype)
         return self.solver.build(params, [unit] * len(scheduled_inputs(self.solver)), unit).evaluated

@@ -20,7 +20,7 @@ from netspec.schema.specs.net import NetSpec
 BALANCE = 8.0
 """FLOP in the time of reading or writing one byte: a node costs the larger of its FLOP and its bytes times this."""
 NEAR = 1.05
-"""Cuts whose most expensive stage costs at most this factor more than the optimum are equal; fewer bytes decide."""
+"""Cuts whose most expensive stage costs at most this factor times the optimum count as equal; bytes decide."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def layers_by_stage(spec: NetSpec, begins: Sequence[str]) -> list[list[str]]:
 
 
 def _costs(names: Sequence[str], built: NetGraph) -> tuple[dict[str, float], dict[str, float]]:
-    """Return each layer's cost in FLOP, and the bytes of values computed up to the layer and read after it."""
+    """Return each layer's cost in FLOP, and the bytes of the values that are computed up to it and read after it."""
     position = {name: index for index, name in enumerate(names)}
     nodes = topological_order([*built.losses.values(), *built.builder.updates.values()])
     costs, last = dict.fromkeys(names, 0.0), dict[Value, int]()
@@ -82,16 +82,16 @@ def _costs(names: Sequence[str], built: NetGraph) -> tuple[dict[str, float], dic
 def partition_sequence(costs: Sequence[float], carried: Sequence[float], parts: int) -> list[int]:
     """Cut a sequence into non-empty parts, and return the first index of each.
 
-    Among the cuts whose most expensive part costs at most `NEAR` times the optimum, choose the one over which the
-    fewest bytes are carried; `carried` has the bytes between each element and the next. Dynamic programming over
-    prefixes.
+    Among the cuts whose most expensive part costs at most `NEAR` times the optimum, choose the one that sends the
+    fewest bytes between parts; `carried` holds the bytes between each element and the next. Dynamic programming
+    over prefixes.
     """
     sums = [0.0]
     for cost in costs:
         sums.append(sums[-1] + cost)
 
     def best(limit: float | None) -> tuple[float, list[int]]:
-        """Return the least cost of the most expensive part, or the fewest bytes within a cost limit; and the cuts."""
+        """Return the lowest cost of the most expensive part, or the fewest bytes within a cost limit, and the cuts."""
         best_by_end: list[tuple[float, list[int]] | None] = [(0.0, [])] + [None] * len(costs)
         for part in range(parts):
             following: list[tuple[float, list[int]] | None] = [None] * (len(costs) + 1)
@@ -191,7 +191,7 @@ class PipelineStages:
         ]
 
     def starts(self) -> dict[str, Value]:
-        """Return the value that the update of each trained parameter of the net starts from."""
+        """Return the value from which the update of each trained parameter starts."""
         states, updates = self.built.builder.states, self.built.builder.updates
         return {name: updates.get(name, info.value) for name, info in states.items() if info.trainable}
 

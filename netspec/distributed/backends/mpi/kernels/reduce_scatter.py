@@ -44,7 +44,7 @@ def borders(op: ShardedBucket, arrays: Sequence[Any], bundle: BucketLayout) -> l
     """Return the offset of each worker's share in a bundle of arrays, in elements, and the end of the last share."""
 
     def border(worker: int) -> int:
-        """Return the offset of a worker's share: in the first array that earlier workers do not cover."""
+        """Return the offset of a worker's share, which starts in the first array that earlier shares do not cover."""
         for cuts, array, start in zip(op.bounds, arrays, bundle.starts, strict=False):
             if cuts[worker] < array.size:
                 return start + cuts[worker]
@@ -92,7 +92,7 @@ def _sender(op: ShardedBucket, arrays: Sequence[Any], results: Sequence[Any]) ->
     return start
 
 
-def _alone(op: ShardedBucket, arrays: Sequence[Any], results: Sequence[Any]) -> Thunk:
+def _copy_own_parts(op: ShardedBucket, arrays: Sequence[Any], results: Sequence[Any]) -> Thunk:
     """Return a call that copies this worker's parts from its own arrays to the results."""
     return copies_to_outputs(
         [flat_view(arrays[number], stop)[start:] for number, start, stop in op.shard_spans], results
@@ -110,14 +110,14 @@ class _ReduceScatterBase(Kernel):
         op, workers = node.op, world()
         assert isinstance(op, ShardedBucket)
         arrays, results = buffers.inputs[: len(op.bounds)], buffers.outputs[: len(op.shard_spans)]
-        alone, key = _alone(op, arrays, results), address(arrays[0])
+        copy_own, key = _copy_own_parts(op, arrays, results), address(arrays[0])
         if workers.size == 1:
-            return alone
+            return copy_own
         start = _sender(op, arrays, results)
 
         def run() -> None:
             if workers.silent:
-                alone()
+                copy_own()
             elif self.waits:
                 start().wait()
             else:
@@ -171,18 +171,18 @@ class AllGatherKernel(Kernel):
             [flat_view(full_arrays[number], stop)[start:] for number, start, stop in op.shard_spans],
         )
 
-        def alone() -> None:
+        def copy_own() -> None:
             keep()
             store_own()
 
         if workers.size == 1:
-            return alone
+            return copy_own
         bundle = BucketBuffer(full_arrays)
         counts = [stop - start for start, stop in pairwise(borders(op, full_arrays, bundle))]
 
         def run() -> None:
             if workers.silent:
-                alone()
+                copy_own()
                 return
             store_own()
             bundle.pack()

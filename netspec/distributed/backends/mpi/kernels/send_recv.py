@@ -1,4 +1,4 @@
-"""Kernels of point-to-point messages, and of their order."""
+"""Kernels that send and receive point-to-point messages, and that keep their order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SendKernel(Kernel):
 
 @kernel(WaitSends, backend="workers", rank=10)
 class WaitSendsKernel(Kernel):
-    """Wait for the messages of all channels."""
+    """Wait until the messages of the op's channels are sent."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         """Return a call that waits."""

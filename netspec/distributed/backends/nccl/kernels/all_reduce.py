@@ -56,7 +56,7 @@ class StartAllReduceKernel(Kernel):
         read = [result for result in outputs if result is not None]
         if workers.size == 1 or not read:
             return copy_operands
-        form, group = _form(op.encoding), nccl_group(workers)
+        form, group = _flat_encoding(op.encoding), nccl_group(workers)
         if form:
             packed = (
                 OneBitAllReduce(workers, group, read)
@@ -111,15 +111,15 @@ class StartAllGatherRowsKernel(Kernel):
         return run
 
 
-def _form(encoding: str) -> str:
-    """Return the encoding between hosts of a hierarchical encoding, or the encoding: NCCL knows the hosts itself."""
+def _flat_encoding(encoding: str) -> str:
+    """Return the encoding without the hierarchy, if it has one: NCCL itself sums within hosts first."""
     form = between_hosts(encoding)
     return encoding if form is None else form
 
 
 def unsupported_encoding(encoding: str) -> str | None:
     """Return why GPUs can't sum in an encoding; None if they can."""
-    form = _form(encoding)
+    form = _flat_encoding(encoding)
     return None if form in ("", ONE_BIT, *FORMS) else f"the encoding {form} is not implemented on GPUs"
 
 
