@@ -2,8 +2,8 @@
 
 `scalar_code` and `codegen` generate the source of elementwise kernels; the kernels written by hand (`kernels.pooling`,
 `kernels.reduction`, …) are functions over pointers. `native` compiles both with numba, once, to machine code that later
-runs load without numba; `threads` runs them on the OpenMP threads that oneDNN uses too. `winograd` is a backend of its
-own.
+runs load without numba; `threads` runs them on the OpenMP threads that oneDNN uses too. `winograd` is a separate
+backend.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""bfloat16 for compiled code: a pointer whose elements are 16 bits in memory, and float32 to who reads or writes them.
+"""bfloat16 for compiled code: a pointer whose elements have 16 bits in memory, and are read and written as float32.
 
-Imported only when something is compiled. An element is the upper half of a float32; it is written rounded to the
-nearest, ties to even; NaN stays NaN. Integer instructions do it, so that the result is the same on every
-CPU, and loops of them become vector instructions.
+Imported only when something is compiled. An element is the upper half of a float32. Writing rounds to nearest, ties to
+even; NaN stays NaN. Integer instructions do the rounding, so that the result is the same on every CPU, and loops are
+vectorized.
 """
 
 from __future__ import annotations

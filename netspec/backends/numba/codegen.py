@@ -1,8 +1,8 @@
 """The source of a kernel for an elementwise computation: its scalar code inside loops.
 
-One source serves all sizes: sizes and outer steps are arguments. What shapes the code is the number of loops, how each
-array steps in the innermost (1, 0, or otherwise), and which results are written over which operands: then both go by
-one pointer, so that the compiler sees that no iteration reads what another wrote.
+One source serves all sizes: sizes and outer steps are arguments. The code depends on the number of loops, the step of
+each array in the innermost loop (1, 0, or other), and which results overwrite which operands: both then use the same
+pointer, so that the compiler sees that no iteration reads what another one wrote.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from netspec.graph.types import DType
 
 @dataclass(frozen=True)
 class Result:
-    """A result that is read: its number, its type, and the operand that it overwrites."""
+    """A result that is read: its index, its type, and the operand that it overwrites."""
 
     number: int
     dtype: DType
@@ -42,7 +42,7 @@ class ElementwiseSource:
 
     @cached_property
     def pointers(self) -> list[int]:
-        """For each operand and result, the first array with the same memory."""
+        """For each operand and result, the index of the first array with the same memory."""
         count = len(self.operands)
         return [
             *range(count),
@@ -51,7 +51,7 @@ class ElementwiseSource:
 
     @cached_property
     def arrays(self) -> list[int]:
-        """The arrays that are arguments."""
+        """Indices of the arrays that are arguments: one for each memory."""
         return sorted(set(self.pointers))
 
     def inner(self, array: int) -> int:

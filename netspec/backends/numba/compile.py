@@ -71,13 +71,13 @@ class _ObjectLibrary(codegen.AOTCodeLibrary):
 
 
 class _InlinedLibrary(_ObjectLibrary):
-    """A module that is linked into another one, and optimized as a part of that.
+    """A module that is linked into another module, and optimized as a part of it.
 
     Its functions are simplified first: otherwise LLVM does not vectorize loops of max pooling, LRN and others.
     """
 
     def _optimize_final_module(self) -> None:
-        """Do nothing."""
+        """Do nothing: the module that this one is linked into is optimized."""
 
 
 def _new_library(name: str, kind: Any = _ObjectLibrary) -> Any:
@@ -172,11 +172,11 @@ def _entry(name: str, run: Any, arguments: Sequence[Argument]) -> ir.Module:
 def _constant(context: Any, kind: Any, argument: Argument) -> Any:
     if isinstance(argument, ConstArg | Literal):
         return context.get_constant(kind, argument.value if isinstance(kind, types.Float) else int(argument.value))
-    return context.get_dummy_value()  # `run` takes the value from the type
+    return context.get_dummy_value()  # unused: `run` takes the value from the type
 
 
 def _read(context: Any, builder: Any, argument: Argument, kind: Any, word: Any) -> Any:
-    """Return the value of an argument of numba type `kind`, which each bind passes as a word."""
+    """Return the value of an argument of numba type `kind`, which is passed as a word."""
     if isinstance(argument, Pointer):
         return builder.inttoptr(word, context.get_value_type(kind))
     if isinstance(argument, Number):

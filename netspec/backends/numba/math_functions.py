@@ -42,12 +42,12 @@ UNIT = 2.0**-24
 
 
 def inlined(function: Callable[..., Any], flags: frozenset[str] = frozenset({"contract"})) -> Any:
-    """Compile for inlining; by default only contraction of products and sums is allowed."""
+    """Compile for inlining; by default, fusing products and sums is the only fast-math optimization."""
     return njit(**INLINED, fastmath=set(flags))(function)
 
 
 def _add(a: Any, b: Any) -> Any:
-    """a + b that may be reassociated with other such sums: in a loop, vectors of partial sums."""
+    """a + b, which may be reassociated with other such sums: loops compute vectors of partial sums."""
     return a + b
 
 
@@ -93,7 +93,7 @@ def exp_float32(x: Any) -> Any:
 
 @inlined
 def expm1_float32(x: Any) -> Any:
-    """eˣ - 1, exact near 0. Halved in between, so that 2¹²⁸ does not overflow too early."""
+    """eˣ - 1, exact near 0. Half of it is computed first, so that 2¹²⁸ does not overflow too early."""
     x = min(x, EXPM1_MOST)
     x = max(x, EXPM1_LEAST)
     n, r = _reduced(x)

@@ -1,8 +1,8 @@
-"""Sums over channels, piece by piece: means and variances, and what the gradient of batch normalization sums up.
+"""Sums per channel, piece by piece: means and variances, and the sums of the gradient of batch normalization.
 
-Pieces do not depend on the number of threads, and are put together in their order: each has its own mean first, then
-the squares around it, while it is still in the cache. T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae and a
-pairwise algorithm for computing sample variances", 1979.
+Pieces do not depend on the number of threads, and are combined in order. The mean of a piece is computed first, then
+its squared deviations, while the piece is still in the cache. T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating
+formulae and a pairwise algorithm for computing sample variances", 1979.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`CompiledKernel`: machine code of a kernel, compiled by numba once and loaded from disk ever after.
+"""`CompiledKernel`: machine code of a kernel, compiled by numba once and then loaded from disk.
 
 A kernel body is a function `body(first, last, …)` that does the units of work from `first` to before `last`. A short
-generated module, which numba compiles, holds it as `run`; `compile` adds a C function of one argument, an array of
-64-bit words, that calls it. The object code goes to the cache folder under a hash of all that it depends on. Loading it
-needs llvmlite alone.
+generated module, which numba compiles, contains it as `run`; `compile` adds a C function that calls `run`, with one
+argument, an array of 64-bit words. The object code is stored in the cache folder under a hash of everything that it
+depends on. Loading it needs only llvmlite.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ class Pointer:
 
 
 def pointer_to(array: Any, dtype: DType) -> Pointer:
-    """The argument for an array; for None, a pointer to elements of `dtype`."""
+    """The argument for an array; if the array is None, a pointer to elements of `dtype`."""
     return Pointer(dtype if array is None else DType(str(array.dtype)))
 
 
 @dataclass(frozen=True)
 class Number:
-    """A float, given at each bind."""
+    """A float that is passed at each bind."""
 
     dtype: DType
 
 
 @dataclass(frozen=True)
 class Size:
-    """An integer, given at each bind."""
+    """An integer that is passed at each bind."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class CompiledFunction:
 
 @dataclass(frozen=True)
 class Type:
-    """A numba type, which is called to convert."""
+    """A numba type, which kernels call to convert values."""
 
     name: str
 
@@ -88,7 +88,7 @@ FIXED = (Literal, ConstArg, CompiledFunction, Type)
 """Arguments that are compiled in."""
 
 COMMON = ("intrinsics", "math_functions", "bfloat16")
-"""Modules of this package that every kernel may call; one written by hand also calls functions of its own module."""
+"""Modules of this package that every kernel may call; handwritten kernels also call functions of their own module."""
 
 STORED = {DType.BOOL: "uint8"} | {
     dtype: f"types.{dtype}" for dtype in (DType.INT16, DType.INT8, DType.UINT32, DType.UINT16)

@@ -138,13 +138,12 @@ def max_pool_grad_apart(
     dilation_d: int, dilation_h: int, dilation_w: int, pad_d: int, pad_h: int, pad_w: int,
     channels: int, depth: int, height: int, width: int, out_d: int, out_h: int, out_w: int,
 ) -> None:  # fmt: skip
-    """Rows of output, if each input position is in exactly one window: nothing is added up."""
+    """Rows of output, if each input position is in exactly one window, so that nothing is summed."""
     blocks = (channels + lanes - 1) // lanes
     for row in range(first, last):
         i, planes = row % out_h, row // out_h
-        corner = (
-            planes * kernel_d * height + i * kernel_h
-        ) * width  # `rest` counts images and o: out_d covers the depth
+        # `planes` counts the output planes of all images; the windows of an image cover its depth.
+        corner = (planes * kernel_d * height + i * kernel_h) * width
         for j in range(out_w):
             a, b = (corner + j * kernel_w) * channels, (row * out_w + j) * channels
             for block in range(blocks):

@@ -21,13 +21,13 @@ class PythonWriter:
         return f"{name} = {text}"
 
     def constant(self, value: Any, dtype: DType) -> str:
-        """The type called with the number."""
+        """The type, called with the number."""
         if dtype == DType.BOOL:
             return str(bool(value))
         return f"{dtype}({repr(float(value)) if dtype.is_float else repr(int(value))})"
 
     def binary(self, sign: str, dtype: DType, left: str, right: str) -> str:
-        """Python operators; what numba widens is narrowed again."""
+        """Python operators; results that numba widens are narrowed again."""
         if dtype == DType.BOOL:
             return f"{left} {WORDS[sign]} {right}"
         return self._narrow(dtype, f"{left} {sign} {right}")
@@ -41,7 +41,7 @@ class PythonWriter:
         return self._narrow(dtype, f"abs({x})")
 
     def converted(self, x: str, before: DType, dtype: DType) -> str:
-        """The type called; 1 or 0 for a boolean."""
+        """The type, called with the value; 1 or 0 for a boolean."""
         return f"{dtype}(1) if {x} else {dtype}(0)" if before == DType.BOOL else f"{dtype}({x})"
 
     def chosen(self, condition: str, a: str, b: str) -> str:

@@ -1,4 +1,4 @@
-"""The OpenMP threads: GNU's libgomp's pool, shared with every other library that uses it.
+"""The OpenMP threads: the pool of GNU's libgomp, shared with every other library that uses it.
 
 A kernel is started on all threads by a call of `GOMP_parallel`, the function that compilers emit for `#pragma omp
 parallel`; each thread queries its number and processes its share of the units. Without libgomp, kernels run on the

@@ -1,6 +1,6 @@
 """Tiles of convolutions whose innermost axis is the batch: sums over all taps, in vector registers.
 
-A vector holds one position and channel of 16 samples, so channels need not fill a vector: a weight is broadcast.
+A vector holds one position and channel of 16 samples, so channels need not fill a vector; weights are broadcast.
 Imported only for compiling.
 """
 
@@ -44,7 +44,7 @@ def load(builder: Any, array: Any, at: Any) -> Any:
 
 
 def spread(builder: Any, array: Any, at: Any) -> Any:
-    """Broadcast a number to a vector."""
+    """Broadcast a scalar to a vector."""
     word = ir.IntType(32)
     nothing = ir.Constant(VECTOR, ir.Undefined)
     scalar = builder.insert_element(nothing, builder.load(builder.gep(array, [at])), ir.Constant(word, 0))
@@ -95,7 +95,7 @@ def taps(rows: int, relu: bool) -> Any:
             for r in range(rows):
                 for side in range(SIDE_BY_SIDE):
                     total = builder.load(sums[r][side])
-                    if relu:  # what is not below 0 is kept, including NaN
+                    if relu:  # values that are not below 0 are kept, including NaN
                         total = builder.select(builder.fcmp_ordered("<", total, ZERO), ZERO, total)
                     at = builder.add(add_offsets(builder, y0, (number(r), yr)), number(LANES * side))
                     builder.store(total, builder.bitcast(builder.gep(y, [at]), VECTOR.as_pointer()), align=4)
@@ -111,7 +111,7 @@ def products(rows: int, columns: int) -> Any:
     """z[r, k] = Σ_in a[r, i, n] · b[k, i, n] for `rows` of r and `columns` of k, whose step in z is 1.
 
     Called with a, its first element and its steps along r, i; b, its first element and its steps along k, i; z, its
-    first element and its step along r; the number of i, and how many n, all neighbours, a multiple of 16.
+    first element and its step along r; the number of i; the number of n, which are adjacent, a multiple of 16.
     """
 
     @intrinsic

@@ -44,7 +44,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
 PIECE = 32768
-"""Elements of a piece, approximately: they stay in the cache between two passes."""
+"""Approximate number of elements of a piece: they stay in the cache between two passes."""
 PIECES = 256
 WIDE = 256
 """Contiguous elements that fill vector instructions: rows of few channels are processed several at a time."""
@@ -139,12 +139,12 @@ class BoundNormalization:
         count = self.grid.parts * self.grid.channels
         return self.scratch.take(count), self.scratch.take(count)
 
-    def own(self, array: Any | None) -> Any:
+    def or_scratch(self, array: Any | None) -> Any:
         """A per-channel vector: the given one, or one in scratch memory."""
         return self.scratch.take(self.grid.channels) if array is None else array
 
     def spread(self, *vectors: Any) -> tuple[list[Any], list[Thunk]]:
-        """Per-channel vectors that broadcast on the grid, and the call that repeats them along its rows."""
+        """Per-channel vectors that broadcast on the grid, and the calls, if any, that repeat them for merged rows."""
         grid = self.grid
         if grid.inner > 1:
             return [vector.reshape(-1, 1) for vector in vectors], []
@@ -175,12 +175,12 @@ AS_IT_IS: Code = (), ("a0",)
 
 @kernel(BatchNormalization, backend="numba", rank=5)
 class InferenceKernel(GridKernel):
-    """Mean and variance are given."""
+    """Normalize with given mean and variance."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (x, gamma, beta, mean, variance), (y,) = buffers.inputs, buffers.outputs
         norm = BoundNormalization(node, buffers, 5)
-        scale, dtype = norm.own(None), norm.dtype
+        scale, dtype = norm.or_scratch(None), norm.dtype
         lines = (f"t = a0 / sqrt_{dtype}(a1 + {dtype}({norm.op.epsilon!r}))",)
         vectors, repeated = norm.spread(mean, scale, beta)
         operands = [norm.grid.view(x), *vectors]
@@ -193,7 +193,7 @@ class InferenceKernel(GridKernel):
 
 @kernel(BatchNormalizationTraining, EpilogueFused, backend="numba", rank=5)
 class TrainingKernel(GridKernel):
-    """Mean and variance are those of the batch; an epilogue runs as the result is written."""
+    """Normalize with the mean and variance of the batch; an epilogue is applied as the result is written."""
 
     def reject_reason(self, op: Op, *types: TensorType) -> str | None:
         return fusion_reject_reason(BatchNormalizationTraining, op, types, why_untraceable)
@@ -204,8 +204,8 @@ class TrainingKernel(GridKernel):
         norm = BoundNormalization(node, buffers, 3)
         grid, dtype = norm.grid, norm.dtype
         means, squares = norm.parts()
-        mean, variance = map(norm.own, statistics)
-        scale = norm.own(None)
+        mean, variance = map(norm.or_scratch, statistics)
+        scale = norm.or_scratch(None)
         element, zero = Pointer(dtype), ConstArg(0.0, dtype)
         body = moments_of_planes if grid.inner > 1 else moments_of_rows
         read = (pointer_to(x, dtype), *(element,) * 2, zero, *(Size(),) * 4, Number(dtype))
@@ -237,7 +237,7 @@ class TrainingKernel(GridKernel):
 
 @kernel(BatchNormalizationGrad, PrologueFused, backend="numba", rank=5)
 class GradientKernel(GridKernel):
-    """Gradients of the training form; a fused prologue may compute dy as it is read."""
+    """Gradients in training; a fused prologue may compute dy as it is read."""
 
     def reject_reason(self, op: Op, *types: TensorType) -> str | None:
         return fusion_reject_reason(BatchNormalizationGrad, op, types, why_untraceable)
@@ -248,8 +248,8 @@ class GradientKernel(GridKernel):
         norm = BoundNormalization(node, buffers, 4)
         grid, dtype = norm.grid, norm.dtype
         offsets, slopes = norm.parts()
-        dgamma, dbeta = map(norm.own, statistics)
-        direct, level, tilt = (norm.own(None) for _ in range(3))
+        dgamma, dbeta = map(norm.or_scratch, statistics)
+        direct, level, tilt = (norm.or_scratch(None) for _ in range(3))
         (middle,), repeated = norm.spread(mean)
         extras, others = norm.fused_operands()
         lines, (flow, *_) = AS_IT_IS
@@ -267,7 +267,7 @@ class GradientKernel(GridKernel):
         calls = [
             *repeated,
             *others,
-            flowing(norm, (x, *extras), lines, flow).bind(
+            sums_of_dy(norm, (x, *extras), lines, flow).bind(
                 grid.units, 2 * x.size, x, middle, offsets, slopes, *grid.sizes(), *extras
             ),
             native.of_function(flows, kinds).bind(
@@ -284,10 +284,12 @@ class GradientKernel(GridKernel):
         return chain(calls)
 
 
-def flowing(bound: BoundNormalization, arrays: Sequence[Any], lines: Sequence[str], flow: str) -> native.CompiledKernel:
-    """The sums of dy, which `lines` compute as `flow` from the operands of the prologue.
+def sums_of_dy(
+    bound: BoundNormalization, arrays: Sequence[Any], lines: Sequence[str], flow: str
+) -> native.CompiledKernel:
+    """The kernel that sums dy, which `lines` compute as `flow` from the operands of the prologue.
 
-    `arrays` are x and those operands.
+    `arrays` are x and these operands.
     """
     loads = [
         f"a{k} = arrays[{k}][{kind.value}]{' != 0' if dtype == DType.BOOL else ''}"

@@ -1,7 +1,7 @@
 """Convolutions with the batch innermost, for filter counts that do not fill vectors.
 
-oneDNN lets channels fill vectors of 16: of LeNet's 20 and 50 filters it computes 32 and 64. Here samples fill them, and
-nothing is computed in vain: on an AVX-512 CPU 115 GFLOP/s a core for LeNet's second convolution and its
+oneDNN fills vectors of 16 with channels: for LeNet's 20 and 50 filters it computes 32 and 64. Here samples fill the
+vectors, and nothing is computed in vain: on an AVX-512 CPU 115 GFLOP/s a core for LeNet's second convolution and its
 gradients, where oneDNN reached 65 to 84, and 113 in large matrix products.
 """
 
@@ -87,12 +87,12 @@ def body(first, last, dy, x, dw, out_h, row, channels, yc, yh, xc, xh, xw, wm, w
 
 
 def rows_of(count: int) -> int | None:
-    """Rows of a tile that divide `count`; None if there are none."""
+    """Number of rows of a tile that divides `count`; None if there is none."""
     return next((rows for rows in ROWS if count % rows == 0), None)
 
 
 def rows_of_products(count: int, columns: int) -> int | None:
-    """Rows of a tile of the weight gradient with `columns` columns; None if none divides `count`."""
+    """Number of rows of a weight gradient's tile with `columns` columns; None if none divides `count`."""
     return next((rows for rows in (6, 5, 4, 3, 2) if count % rows == 0 and rows * columns <= MAX_SUMS), None)
 
 
@@ -186,7 +186,7 @@ class ConvolutionBatchLastKernel(BatchLast):
 
 
 def _is_bias(op: EpilogueFused, types: Sequence[TensorType]) -> bool:
-    """Whether the body adds one value per filter, followed by a ReLU or nothing."""
+    """Whether the epilogue is one value per filter, possibly followed by a ReLU."""
     kinds = [type(step.op) for step in op.body]
     if kinds not in ([elementwise.Add], [elementwise.Add, unary.Relu]) or len(types) != 3:
         return False

@@ -120,7 +120,7 @@ class CTCKernel(Kernel):
         return batch * self.rows(steps) * (2 * size + 1) * node.inputs[0].dtype.itemsize
 
     def bound(self, body: Any, node: Node, buffers: Buffers, fixed: Sequence[native.Argument]) -> Thunk:
-        """The call of a body, whose fixed arguments follow the functions."""
+        """The call of a body; the `fixed` arguments come after the functions."""
         (y,), dtype = buffers.outputs, node.inputs[0].dtype
         assert y is not None
         assert buffers.workspace is not None

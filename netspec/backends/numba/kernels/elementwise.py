@@ -32,7 +32,7 @@ class ElementwiseKernel(BaseElementwiseKernel):
 
 
 def bound(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
-    """A call of compiled scalar code on arrays; inputs broadcast to the shape of the outputs."""
+    """A call that runs compiled scalar code on arrays; inputs broadcast to the shape of the outputs."""
     size = next(array.size for array in outputs if array is not None)
     return binder(code, inputs, outputs, size + size * len(code[0]) // LINES_AN_ELEMENT)(inputs, outputs)
 
@@ -40,7 +40,7 @@ def bound(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> T
 def binder(
     code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None], work: int
 ) -> Callable[[Sequence[Any], Sequence[Any | None]], Thunk]:
-    """A factory of such calls for arrays with the same layout; `work` is about how many elements take as long."""
+    """A factory of such calls for arrays with these layouts; `work` is the cost, in elements loaded and stored."""
     source, _ = source_of(code, inputs, outputs)
     loops, numbers = source.loops, source.numbers()
     dtypes = [*source.operands, *(result.dtype for result in source.results)]
@@ -56,13 +56,13 @@ def binder(
 
 
 def source_of(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> tuple[ElementwiseSource, list[Any]]:
-    """The source of scalar code for such arrays, and the arrays in its numbering: inputs, then outputs."""
+    """The source for such arrays, and the arrays by their indices in it: inputs, then the outputs that are read."""
     lines, names = code
     read = [(number, array) for number, array in enumerate(outputs) if array is not None]
     shape = read[0][1].shape
     results = tuple(Result(number, dtype_of(array), _written_over(array, inputs)) for number, array in read)
     loops = collapse_loops(shape, [read[0][1], *inputs, *(array for _, array in read)])
-    loops = type(loops)(loops.sizes, loops.steps[1:])  # the first array only decided the order
+    loops = type(loops)(loops.sizes, loops.steps[1:])  # the first array only determined the order
     source = ElementwiseSource(lines, names, tuple(map(dtype_of, inputs)), results, loops)
     return source, [*inputs, *(array for _, array in read)]
 
@@ -90,7 +90,7 @@ def dtype_of(array: Any) -> DType:
 
 
 def _written_over(array: Any, inputs: Sequence[Any]) -> int | None:
-    """Index of the operand that has exactly the memory of a result; None if there is none."""
+    """Index of the operand that occupies the same memory as a result; None if there is none."""
     for index, operand in enumerate(inputs):
         alike = (operand.strides, operand.shape, operand.dtype) == (array.strides, array.shape, array.dtype)
         if alike and operand.__array_interface__["data"] == array.__array_interface__["data"]:

@@ -65,7 +65,7 @@ class GatherKernel(RowKernel):
 
 @kernel(ScatterRows, backend="numba", rank=5)
 class ScatterRowsKernel(RowKernel):
-    """Rows are added up in the order of the operands, for any number of threads."""
+    """Add up rows in the order of the operands, for any number of threads."""
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         (values, index), (y,), dtype = buffers.inputs, buffers.outputs, node.inputs[0].dtype

@@ -63,7 +63,7 @@ class GemvKernel(Kernel):
         assert y is not None
         rows, columns = w.shape
         body = native.of_function(row_product, (*(Pointer(dtype),) * 3, ConstArg(0.0, dtype), *(Size(),) * 3))
-        # One thread reads the caches in less time than a second one needs to wake up: report little work.
+        # One thread reads the caches faster than a second thread wakes up: report little work, so that one is used.
         calls = [body.bind(-(-columns // WIDEST), y.size, x, w, y, rows, columns, WIDEST)]
         if isinstance(node.op, EpilogueFused):
             after = node.op.epilogue(len(extras))

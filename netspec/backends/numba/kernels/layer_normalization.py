@@ -41,7 +41,7 @@ def normalize(
     first: int, last: int, x: Any, gamma: Any, beta: Any, y: Any, mean: Any, variance: Any, sqrt: Any, zero: float,
     one: float, center: int, write: int, keep_mean: int, keep_variance: int, share: float, epsilon: float, length: int,
 ) -> None:  # fmt: skip
-    """Rows of y, with means and variances if they are read; without `center` around 0 and without beta."""
+    """Rows of y, and means and variances if they are read; without `center`, around 0 and without beta."""
     for row in range(first, last):
         a = row * length
         middle, spread = zero, zero
@@ -128,7 +128,7 @@ def _cut(rows: int) -> tuple[int, int]:
 
 
 class OverRowsKernel(Kernel):
-    """Base class: data may be stored in 16 bits, factors and statistics may not."""
+    """Base class: data may be stored in 16 bits, but not factors and statistics."""
 
     low_precision = LowPrecision.DATA
 

@@ -54,7 +54,7 @@ class MultiTensorKernel(BaseMultiTensorKernel):
 
 
 def _bound(text: str, dtypes: Sequence[DType], sets: Sequence[Sequence[Any]], lines: int) -> Thunk:
-    """A call of one source for sets of arrays."""
+    """A call that runs one source on many sets of arrays."""
     width = 2 + len(dtypes)
     table = np.zeros((len(sets), width), np.int64)
     total = 0

@@ -1,7 +1,7 @@
-"""Pooling in one, two or three spatial axes: one or two are three of which the first have size 1.
+"""Pooling with one to three spatial axes; missing axes have size 1.
 
-Operands and results are stored channels-last, or with the batch innermost: pooling treats batch and channels alike, so
-the two axes are exchanged then. Each thread processes rows of windows, or full images.
+Operands and results are stored channels-last, or with the batch innermost; then the two axes are exchanged, since
+pooling treats batch and channels alike. Each thread processes rows of windows, or full images.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Pooling(Kernel):
         return LayoutSignature((chosen,) * len(offered), (chosen,) * len(node.outputs))
 
     def adds_up(self, node: Node) -> bool:
-        """Whether results accumulate in memory."""
+        """Whether results accumulate in memory, so that they must not be rounded."""
         return False
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature:
@@ -61,15 +61,15 @@ class Pooling(Kernel):
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
         order = buffers.layouts.inputs[0].order
-        return self.pooled(node, _turned(buffers) if order is not None and order[-1] == 0 else buffers)
+        return self.pooled(node, _batch_swapped(buffers) if order is not None and order[-1] == 0 else buffers)
 
     def pooled(self, node: Node, buffers: Buffers) -> Thunk:
         """A call on arrays whose second axis is innermost."""
         raise NotImplementedError  # abstract
 
 
-def _turned(buffers: Buffers) -> Buffers:
-    """Return an array with batch and channels exchanged."""
+def _batch_swapped(buffers: Buffers) -> Buffers:
+    """Return the arrays with batch and channels exchanged."""
     inputs = tuple(operand.swapaxes(0, 1) for operand in buffers.inputs)
     outputs = tuple(None if result is None else result.swapaxes(0, 1) for result in buffers.outputs)
     return replace(buffers, inputs=inputs, outputs=outputs)
@@ -115,7 +115,7 @@ def _lanes(array: Any) -> tuple[Argument, tuple[int, ...]]:
 
 
 def _always_inside(window: Window) -> bool:
-    """Whether every window contains an input position for certain."""
+    """Whether every window is certain to contain an input position."""
     axes = zip(window.size, window.pads, window.dilation, strict=True)
     return all(max(pads) < size and (dilation == 1 or not any(pads)) for size, pads, dilation in axes)
 
@@ -180,7 +180,7 @@ class MaxPoolGatherKernel(Pooling):
 
 
 def _counted(op: Any) -> tuple[int, ...]:
-    """Amount of padding that counts before each axis, and then after each."""
+    """Padding that counts: at the start of each axis, then at the end of each."""
     sides = ((0, 0),) * (AXES - len(op.counted_pads)) + op.counted_pads
     return (*(begin for begin, _ in sides), *(end for _, end in sides))
 

@@ -19,7 +19,7 @@ WORK = 8
 def uniform(
     first: int, last: int, rng: Any, y: Any, word: Any, numbers: Any, low: int, stream: int, per_sample: int, count: int
 ) -> None:
-    """Blocks of four values; the first and the last block may be partial. All words are uint64, made by `word`."""
+    """Blocks of four values; the first and the last block may be partial. All words are uint64, converted by `word`."""
     mask, half = word(low), word(32)
     seed, step, start = word(rng[0]), word(rng[1]), rng[2] * per_sample
     offset, begin = start % 4, start // 4

@@ -33,7 +33,7 @@ class NumpyProduct:
 
 
 class StepThunks:
-    """Calls of a cell, one for each step: the arrays of all steps have the same layout."""
+    """Binds a cell to the arrays of each step, which have the same layout in all steps."""
 
     def __init__(self, code: Code) -> None:
         self._code = code
@@ -42,7 +42,7 @@ class StepThunks:
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
         """The call for the arrays of a step."""
         if self._bind is None:
-            # memory traffic, not arithmetic, takes the time for this many arrays
+            # with this many arrays, memory traffic takes more time than arithmetic
             work = inputs[0].size * (len(inputs) + len(outputs))
             self._bind = binder(self._code, inputs, outputs, work)
         return self._bind(inputs, outputs)

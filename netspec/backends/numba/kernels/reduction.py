@@ -1,4 +1,4 @@
-"""Sums, means and extremes over any axes.
+"""Sums, means and extrema over any axes.
 
 An operand is read by four nested loops, kept · reduced · kept · reduced, each possibly of size 1. Long reductions
 are cut into pieces by size alone, never by the number of threads; the pieces are reduced one by one, and then together
@@ -21,7 +21,7 @@ from netspec.graph.value import Node
 PIECE = 8192
 """Elements of a piece: long enough to be worth a call, short enough for float32 sums to keep their precision."""
 PIECES = 64
-"""Maximum number of pieces of rows: each makes a row of its own."""
+"""Maximum number of pieces of rows: each needs a separate row of results."""
 BLOCK = 1024
 """Columns that one thread reduces at a time: they stay in the L1 cache."""
 
@@ -110,7 +110,7 @@ def max_columns(
 
 
 def pieces_of(nest: ReductionLoops) -> tuple[int, int, int]:
-    """Number of pieces, length of one, and number of partial results."""
+    """Number of pieces, length of a piece, and number of partial results."""
     k0, r0, k1, r1 = nest.sizes
     if r1 > 1:
         units = k0 * r0 * k1

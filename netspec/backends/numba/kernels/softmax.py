@@ -63,7 +63,7 @@ def log_softmax(
     first: int, last: int, x: Any, y: Any, maximum: Any, add: Any, exp: Any, log: Any, zero: float,
     xc: int, yc: int, count: int, inner: int, x0: int, x1: int, y0: int, y1: int,
 ) -> None:  # fmt: skip
-    """y = x - ln Σ eˣ, the maximum subtracted first: of large scores of one size the difference is exact."""
+    """y = x - ln Σ eˣ. The maximum is subtracted first: differences of similar large scores are exact."""
     for unit in range(first, last):
         a, b = unit // inner * x0 + unit % inner * x1, unit // inner * y0 + unit % inner * y1
         most = x[a]
@@ -110,7 +110,7 @@ def cross_entropy(
     zero: float, keep: int,
     xc: int, yc: int, count: int, inner: int, x0: int, x1: int, l0: int, l1: int, s0: int, s1: int, y0: int, y1: int,
 ) -> None:  # fmt: skip
-    """loss = ln Σ eˣ - x[label], 0 without such a class; y = x - ln Σ eˣ if `keep`."""
+    """loss = ln Σ eˣ - x[label], or 0 if there is no class `label`; y = x - ln Σ eˣ if `keep`."""
     for unit in range(first, last):
         i, j = unit // inner, unit % inner
         a, b = i * x0 + j * x1, i * y0 + j * y1
@@ -158,7 +158,7 @@ def bound(
     body: Callable[..., None], axis: int, arrays: Sequence[tuple[Any, DType]], fixed: Sequence[Any],
     flags: frozenset[str],
 ) -> Thunk:  # fmt: skip
-    """A call of a body over vectors along `axis` of the first array, and of arrays of that shape."""
+    """A call that runs a body on the vectors along `axis` of the first array and of arrays with its shape."""
     shape = max((array.shape for array, _ in arrays if array is not None), key=len)
     long = [array is not None and array.ndim == len(shape) for array, _ in arrays]
     outer_shape = shape[:axis] + shape[axis + 1 :]

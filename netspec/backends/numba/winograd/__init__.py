@@ -1,4 +1,4 @@
-"""The Winograd backend: convolutions with fewer multiplications than taps, which round more than direct ones.
+"""The Winograd backend: convolutions with fewer multiplications than direct ones, but larger rounding errors.
 
 It is a separate backend, so that it can be excluded. Numba compiles its code.
 """

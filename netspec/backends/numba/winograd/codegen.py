@@ -1,6 +1,6 @@
 """Generated code of Winograd convolutions: loops over tiles around the functions of `transforms`.
 
-A worker is a thread's share of the units of work, with scratch memory of its own.
+A worker is a thread's share of the units of work, with separate scratch memory.
 """
 
 from __future__ import annotations
@@ -160,10 +160,12 @@ def code(source: str, pointers: int, sizes: int, filtering: MinimalFilter, **num
     return native.of_source(text, arguments, modules=MODULES)
 
 
-def following(lines: Sequence[str], name: str, extras: Sequence[Any], y: Any) -> tuple[dict[str, str], list[int]]:
+def epilogue_placeholders(
+    lines: Sequence[str], name: str, extras: Sequence[Any], y: Any
+) -> tuple[dict[str, str], list[int]]:
     """Placeholders of `PRODUCT` for the epilogue, and the strides of the arrays that it reads.
 
-    `lines` read `a0`, and `a1`, … of `extras`, which broadcast to the shape of `y`, and compute `name`.
+    `lines` compute `name` from the result `a0` and from `a1`, …, elements of `extras`, which broadcast to `y`.
     """
     steps, offsets, loads = [], [], []
     for k, extra in enumerate(extras, 1):

@@ -1,11 +1,11 @@
-"""Convolutions with fewer multiplications than taps: Winograd's, for kernels of 3 x 3 and 5 x 5 without strides.
+"""Winograd convolutions, which need fewer multiplications, for kernels of 3 x 3 and 5 x 5 without strides.
 
 Tiles of 6 x 6 (or 4 x 4) elements of the input overlap; each gives 4 x 4 results of 3 x 3 taps by 36 products, not
 144. Input, kernel and result are transformed (`matrices.py`); between these are matrix products, one for each of the
 36 points: (tiles x channels) · (channels x filters). A vector holds 16 channels, which are innermost in memory.
 
-Tiles go through in blocks that caches hold. Threads share a block's tiles while they are transformed, then its results;
-each element is computed by one thread, in an order that does not depend on the number of threads.
+Tiles are processed in blocks that fit in caches. The threads divide the transforms of a block's tiles among them, then
+its results; each element is computed by one thread, in an order that does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class WinogradWeightGradientKernel(WinogradKernel):
 
 @kernel(Reorder, backend="winograd", rank=10)
 class FilterTransformKernel(Kernel):
-    """Transform a convolution's kernel. It is never transformed back."""
+    """Transform a convolution's kernel; there is no inverse."""
 
     def unavailable_reason(self) -> str | None:
         return narrow_vectors_reason()

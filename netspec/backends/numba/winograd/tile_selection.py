@@ -1,4 +1,4 @@
-"""Selection of tiles for a convolution, from an estimate of the work; None if tiles gain nothing.
+"""Selection of tiles for a convolution, from an estimate of the work; None if tiles do not pay off.
 
 Costs are cycles of a core that multiplies and adds a vector of 16 elements per cycle, fitted to layers of the nets of
 the benchmarks. Where the estimate is 1.4 times the speed of a direct convolution, 1.05 to 1.3 times were measured
@@ -24,7 +24,7 @@ BYTES = 3.0
 CALL = 20000.0
 """Cycles to start the threads twice."""
 ROWS = 6
-"""Tiles that a product processes together, for at least two threads: fewer take as long."""
+"""Tiles that a product processes together, for at least two threads; fewer tiles take as long."""
 GAIN = 1.4
 """Minimum speedup."""
 

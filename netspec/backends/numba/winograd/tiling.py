@@ -13,7 +13,15 @@ import numpy as np
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.common.loops import element_strides
 from netspec.backends.common.scratch import ScratchMemory
-from netspec.backends.numba.winograd.codegen import BACK, KERNEL, PRODUCT, TRANSFORM, WEIGHTS, code, following
+from netspec.backends.numba.winograd.codegen import (
+    BACK,
+    KERNEL,
+    PRODUCT,
+    TRANSFORM,
+    WEIGHTS,
+    code,
+    epilogue_placeholders,
+)
 from netspec.backends.numba.winograd.matrices import MinimalFilter
 from netspec.graph.kernel import Thunk
 from netspec.graph.types import DType
@@ -23,7 +31,7 @@ FLOAT = DType.FLOAT32.itemsize
 SIDE_BY_SIDE = (4, 6, 5, 7, 3, 2, 1)
 """Vectors of filters in a tile of products, best first: their number must divide the filters."""
 ROWS = {1: 16, 2: 8, 3: 8, 4: 6, 5: 4, 6: 4, 7: 3}
-"""Rows of such a tile: they fill most of 32 registers. The last ones may be empty tiles."""
+"""Rows of such a tile: they fill most of 32 registers. The last rows may be empty."""
 EQUAL_ROWS = {1: 16, 2: 8, 3: 8, 4: 4, 5: 4, 6: 4, 7: 2}
 """Row counts that divide all channel counts."""
 FEW = 128
@@ -40,7 +48,7 @@ PART_BYTES = 448 << 10
 class TransformedWeights:
     """Layout of a transformed kernel: (points, groups of filters, channels, filters of a group).
 
-    `turned` is the one for the input gradient: filters and channels are exchanged, and taps are reversed.
+    If `turned`, it is for the input gradient: filters and channels are exchanged, and taps are reversed.
     """
 
     filtering: MinimalFilter
@@ -50,12 +58,12 @@ class TransformedWeights:
 
     @property
     def vectors(self) -> int:
-        """Vectors of filters in a group."""
+        """Number of vectors of filters in a group."""
         return next(count for count in SIDE_BY_SIDE if self.filters // LANES % count == 0)
 
     @property
     def wide(self) -> int:
-        """Filters of a group."""
+        """Number of filters in a group."""
         return LANES * self.vectors
 
     @property
@@ -134,7 +142,7 @@ class TileTransform:
         return (self.block + max(ROWS.values())) * self.channels + PAD
 
     def arrays(self, scratch: ScratchMemory) -> tuple[Any, Any]:
-        """The transformed tiles, and memory for a tile at the edge."""
+        """Memory for the transformed tiles, and for each worker's tile at the edge."""
         edges = self.tiling.workers * self.side**2 * self.channels
         return scratch.take(self.tiling.filtering.points * self.step), scratch.take(edges)
 
@@ -155,7 +163,7 @@ def _zero() -> Any:
 
 @dataclass(frozen=True)
 class Correlation:
-    """y = x ∗ w, a convolution or the gradient by its input; `pads` are zeros at the top and left."""
+    """y = x ∗ w: a convolution, or its gradient with respect to the input. `pads`: zeros at the top and left."""
 
     form: TransformedWeights
     tiling: Tiling
@@ -187,7 +195,7 @@ class Correlation:
         return self.part * self.form.wide + PAD
 
     def arrays(self, scratch: ScratchMemory) -> tuple[Any, Any, Any, Any]:
-        """The transformed tiles, memory for one at the edge, the products, and the results of a tile."""
+        """Memory for the transformed tiles, a tile at the edge, the products, and the results of a tile."""
         filtering, workers = self.tiling.filtering, self.tiling.workers
         return (
             *self.spread.arrays(scratch),
@@ -198,9 +206,9 @@ class Correlation:
     def bind(
         self, x: Any, u: Any, y: Any, workspace: Any, extras: Sequence[Any], lines: Sequence[str], name: str
     ) -> Thunk:
-        """The calls for all blocks, with an epilogue on each result (see `following`)."""
+        """The calls for all blocks, with an epilogue on each result (see `epilogue_placeholders`)."""
         v, edge, z, products = self.arrays(ScratchMemory(workspace, DType.FLOAT32))
-        after, steps = following(lines, name, extras, y)
+        after, steps = epilogue_placeholders(lines, name, extras, y)
         form, tiling, (yn, _, yh, yw) = self.form, self.tiling, element_strides(y)
         product = code(
             PRODUCT, 5 + len(extras), 18 + len(steps), tiling.filtering, rows=ROWS[form.vectors], vectors=form.vectors,
@@ -228,7 +236,7 @@ class WeightGradient:
 
     @cached_property
     def block(self) -> int:
-        """Tiles at a time; with more, the sums are read and written less often."""
+        """Number of tiles at a time: the more, the less often the sums are read and written."""
         nbytes = FLOAT * self.tiling.filtering.points * (self.form.channels + self.form.filters)
         block = self.tiling.block(min(nbytes, nbytes * BLOCK_BYTES // self.form.nbytes))
         return ceil(block / FEW) * FEW
@@ -242,7 +250,7 @@ class WeightGradient:
         )
 
     def arrays(self, scratch: ScratchMemory) -> tuple[Any, Any, Any, Any, Any]:
-        """The transformed tiles of both, memory for tiles at the edge, and the sums."""
+        """Memory for the transformed tiles of both, tiles at the edge, and the sums."""
         dy, x = self.operands
         return *dy.arrays(scratch), *x.arrays(scratch), scratch.take(self.form.nbytes // FLOAT)
 

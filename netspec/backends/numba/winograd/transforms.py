@@ -28,10 +28,10 @@ MATRICES: dict[str, Callable[[MinimalFilter], Matrix]] = {
 
 
 def transform(outputs: int, taps: int, matrix_name: str, gathered: bool = False, scattered: bool = False) -> Any:
-    """z = M x Mᵀ for each of 16 neighbours, where M is the matrix `matrix_name` of F(outputs, taps).
+    """z = M x Mᵀ for each of 16 vector lanes, where M is the matrix `matrix_name` of F(outputs, taps).
 
-    Called with x, its first element, its steps along rows and columns and (where `gathered`: 1 otherwise) along the 16;
-    z, its first element and steps likewise.
+    Called with x, its first element, its steps along rows and columns and, if `gathered`, along the 16 (else 1);
+    z, its first element, its steps along rows and columns and, if `scattered`, along the 16.
     """
     matrix = MATRICES[matrix_name](MinimalFilter(outputs, taps))
 
