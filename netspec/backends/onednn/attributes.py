@@ -42,7 +42,7 @@ PostOp: TypeAlias = EltwisePostOp | BinaryPostOp | PReluPostOp
 
 
 class Attributes(OneDnnObject):
-    """Immutable. Scratch memory always belongs to the caller: a planned buffer, given as `Arg.SCRATCHPAD`."""
+    """Attributes of a primitive; immutable. The caller always provides scratch memory, as `Arg.SCRATCHPAD`."""
 
     def __init__(self, engine: OneDnnEngine, post_ops: Sequence[PostOp] = ()) -> None:
         """The post-ops run in order on each element of the destination before it is written."""

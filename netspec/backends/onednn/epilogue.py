@@ -57,13 +57,13 @@ class PostOpEpilogue:
         return arguments
 
     def slopes(self) -> tuple[int, ...]:
-        """Arguments that are the slope of a PReLU: zero."""
+        """Arguments for the slopes of PReLU post-ops, which are zero."""
         return tuple(
             post_op_weights(number) for number, post_op in enumerate(self.post_ops) if isinstance(post_op, PReluPostOp)
         )
 
     def attributes(self, descs: dict[int, MemoryDesc]) -> Attributes:
-        """The post-ops with the memory of each extra operand."""
+        """The post-ops as attributes, with the memory of each extra operand."""
         post_ops: list[PostOp] = [
             BinaryPostOp(step[0], descs[step[1]]) if isinstance(step, tuple) else step for step in self.post_ops
         ]
@@ -71,7 +71,7 @@ class PostOpEpilogue:
 
 
 def epilogue_of(op: Op, types: Sequence[TensorType], channel: int) -> PostOpEpilogue | str:
-    """The bias and post-ops of an op with two operands, none if it is not fused; or why oneDNN cannot express them.
+    """The bias and post-ops of an op with two operands, empty if it is not fused; or why oneDNN cannot express them.
 
     `channel` is the axis of the bias.
     """
@@ -85,7 +85,7 @@ def epilogue_of(op: Op, types: Sequence[TensorType], channel: int) -> PostOpEpil
 def extra_descs(
     types: Sequence[TensorType], layouts: LayoutSignature, result: TensorType
 ) -> dict[int, MemoryDesc]:  # fmt: skip
-    """The memory of the operands after the first two, by their numbers in an epilogue."""
+    """The memory of the operands after the first two, by their indices in an epilogue."""
     extras = zip(types[2:], layouts.inputs[2:], strict=True)
     return {number: extra_desc(kind, layout, result) for number, (kind, layout) in enumerate(extras, 1)}
 
@@ -93,7 +93,7 @@ def extra_descs(
 def read_epilogue(
     op: EpilogueFused, result: TensorType, extras: Sequence[TensorType], channel: int
 ) -> PostOpEpilogue | str:
-    """The body as bias and post-ops, or why it cannot be expressed so. `channel` is the axis of the bias."""
+    """The epilogue as bias and post-ops, or why oneDNN can't express it. `channel` is the axis of the bias."""
     count = 1 + len(extras)
     bias: int | None = None
     post_ops: list[EltwisePostOp | PReluPostOp | tuple[AlgKind, int]] = []
@@ -128,7 +128,7 @@ def padded(kind: TensorType, rank: int) -> tuple[int, ...]:
 def extra_desc(kind: TensorType, layout: Layout, result: TensorType) -> MemoryDesc:
     """The memory of an extra operand, with the result's rank."""
     shape, dtype = padded(kind, result.rank), data_type(kind, layout)
-    if shape == result.shape:  # for a single sample, an operand with fewer axes may have it too
+    if shape == result.shape:  # also true for an operand with fewer axes if there is a single sample
         strides = layout.strides(kind)
         return MemoryDesc.strided(engine(), shape, (kind.size,) * (len(shape) - len(strides)) + tuple(strides), dtype)
     return MemoryDesc.strided(engine(), shape, dtype=dtype)

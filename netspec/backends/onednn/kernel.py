@@ -53,7 +53,7 @@ def data_type(kind: TensorType, layout: Layout) -> DataType:
 
 
 def desc(kind: TensorType, layout: Layout, shape: tuple[int, ...] | None = None) -> MemoryDesc:
-    """A value's memory; with `shape`, a plain value's under another shape."""
+    """Describe a value's memory; with `shape`, that of a plain value with another shape."""
     dtype = data_type(kind, layout)
     if shape is not None:
         return MemoryDesc.strided(engine(), shape, dtype=dtype)
@@ -65,7 +65,7 @@ def desc(kind: TensorType, layout: Layout, shape: tuple[int, ...] | None = None)
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """A layout of the library's own, and the plain layout that is reordered into it."""
+    """A layout that only the library knows, and the plain layout that is reordered into it."""
 
     plain: MemoryDesc
     memory: MemoryDesc
@@ -92,7 +92,7 @@ CHOSEN = Layout(opaque=_ChosenLayout())
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand or result of a node, and its memory unless it has a layout of the library's own."""
+    """An operand or result of a node, and its memory before a reorder into the library's own layout, if any."""
 
     index: int
     desc: MemoryDesc
@@ -112,12 +112,12 @@ class Computation:
     def of_one(
         cls, primitive: PrimitiveDesc, x: MemoryDesc, y: MemoryDesc, arguments: tuple[Arg, Arg] = (Arg.SRC, Arg.DST)
     ) -> Computation:
-        """The computation of the only result from the only operand, which are these arguments."""
+        """The computation of a node with a single operand and a single result, passed as these arguments."""
         source, target = arguments
         return cls(primitive, {source: Operand(0, x), target: Operand(0, y, output=True)})
 
     def signature(self, requested: LayoutSignature) -> LayoutSignature:
-        """Return the requested layouts, replaced by the layouts that the library chose."""
+        """Return the requested layouts, with those that the library has chosen filled in."""
         inputs, outputs = list(requested.inputs), list(requested.outputs)
         for argument, operand in self.arguments.items():
             chosen, layouts = self.primitive[argument], outputs if operand.output else inputs
@@ -139,7 +139,7 @@ def products_per_second(signature: LayoutSignature) -> float:
 
 
 def slow_reason(make: Callable[[], PrimitiveDesc]) -> str | None:
-    """Return why a computation is not worth running: it is unsupported, or supported only by generic code."""
+    """Return why a computation should not run: it is unsupported, or only generic code supports it."""
     try:
         name = make().implementation
     except OneDnnError as error:
@@ -170,18 +170,18 @@ class OneDnnKernel(Kernel):
         raise NotImplementedError  # abstract
 
     def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
-        """The layouts to describe the computation with, some of them `CHOSEN`, for operands stored as `offered`."""
+        """The layouts for describing the computation, possibly `CHOSEN`; operands are stored as `offered`."""
         return LayoutSignature((PLAIN,) * len(node.inputs), (PLAIN,) * len(node.outputs))
 
     def layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         return self.described_layouts(node, self.requested_layouts(node, offered))
 
     def described_layouts(self, node: Node, requested: LayoutSignature) -> LayoutSignature:
-        """The layouts of the computation described with these."""
+        """The final layouts of the computation that is described with the requested layouts."""
         return self._cached(node, requested)[1]
 
     def threads(self, node: Node) -> int:
-        """One thread for a call that is done before a second thread has started."""
+        """Use one thread for a call that ends before a second thread would start."""
         values = (*node.inputs, *node.outputs)
         flops, nbytes = (
             node.op.flops(*(value.type for value in node.inputs)),
@@ -198,7 +198,7 @@ class OneDnnKernel(Kernel):
         return DEFAULT_CORE.flops_per_second
 
     def low_precision_signature(self, node: Node, preferred: LayoutSignature) -> LayoutSignature | None:
-        """The signature with the types of `storage_layouts`, if the library has fast code for it."""
+        """The signature with the element types of `storage_layouts`, if the library has fast code for it."""
         layouts = self.storage_layouts(_requested_layouts(preferred))
         if layouts is None:
             return None
@@ -209,7 +209,7 @@ class OneDnnKernel(Kernel):
         return None if computation.primitive.implementation.endswith(":any") else signature
 
     def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature | None:
-        """The element types that the kernel supports of those requested; None if it supports none."""
+        """The requested layouts, with the 16-bit types that the kernel supports; None if it supports none."""
         return None
 
     def computation(self, node: Node, layouts: LayoutSignature) -> Computation:
@@ -255,9 +255,9 @@ def _unread(memory: MemoryDesc) -> Any:
 
 
 def _requested_layouts(layouts: LayoutSignature) -> LayoutSignature:
-    """The requested layouts: opaque ones were chosen by the library, including their element types."""
+    """Requests that lead to these layouts: the library has chosen the opaque ones, including element types."""
 
-    def wish(layout: Layout) -> Layout:
+    def request(layout: Layout) -> Layout:
         return CHOSEN if layout.opaque is not None else layout
 
-    return LayoutSignature(tuple(map(wish, layouts.inputs)), tuple(map(wish, layouts.outputs)))
+    return LayoutSignature(tuple(map(request, layouts.inputs)), tuple(map(request, layouts.outputs)))

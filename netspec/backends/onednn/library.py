@@ -108,7 +108,7 @@ def _search(setting: str) -> OneDnnLibrary | str:
 
 
 def _first(paths: Iterator[Path]) -> OneDnnLibrary | str:
-    """The first of the files that loads; otherwise the error of the last one."""
+    """The first of the files that loads, or else the error of the last one."""
     result: OneDnnLibrary | str = ""
     for path in paths:
         result = load(str(path))
@@ -133,7 +133,7 @@ def wheel_paths() -> list[Path]:
 
 def load(path: str) -> OneDnnLibrary | str:
     """Load a file, or a name that the system's loader finds; returns a text if it cannot be used."""
-    pool = openmp()  # first, because the wait policy must be set before loading
+    pool = openmp()  # must come first: the wait policy must be set before loading
     try:
         functions = ctypes.CDLL(path)
         version_of = functions.dnnl_version
@@ -169,7 +169,7 @@ class _SymbolInfo(ctypes.Structure):
 
 
 def _file_of(function: object) -> str:
-    """The file of a loaded function: what the loader found under a bare name. Empty if it is unknown."""
+    """The file that a loaded function comes from, for a library loaded by name; empty if unknown."""
     info = _SymbolInfo()
     dladdr = getattr(ctypes.CDLL(None), "dladdr", None)
     if dladdr is None or not dladdr(ctypes.c_void_p(_address(function)), ctypes.byref(info)) or not info.file:

@@ -155,10 +155,10 @@ def same(engine: OneDnnEngine, left: Pointer, other: Pointer) -> bool:
 
 
 class Memory(OneDnnObject):
-    """An array that primitives read and write: the memory of `array`, which it keeps alive, laid out as `desc` says."""
+    """An array that primitives read and write: the memory of `array`, which it keeps alive, in the layout of `desc`."""
 
     def __init__(self, desc: MemoryDesc, array: Any) -> None:
-        """`array` has enough bytes; for a blocked layout its shape is irrelevant."""
+        """`array` must have enough bytes; for a blocked layout, its shape is irrelevant."""
         available = extent(array)
         if available < desc.extent:
             raise ValueError(f"{desc} needs {desc.extent} bytes, and the array has {available}")

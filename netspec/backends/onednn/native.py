@@ -40,7 +40,7 @@ class OneDnnEngine:
     IN_ORDER = 1
 
     def __init__(self, library: OneDnnLibrary) -> None:
-        """Use `open_engine`, which makes one engine per library."""
+        """Call `open_engine` instead, which makes one engine per library."""
         self.library = library
         self.pointer, self.stream = Pointer(), Pointer()
         self.call("engine_create", ctypes.byref(self.pointer), self.CPU, ctypes.c_size_t(0))
@@ -71,7 +71,7 @@ class OneDnnObject:
 
 
 def c_argument(value: Any) -> Any:
-    """A Python value as C expects it: the rule for all functions, of which none is declared by hand.
+    """A Python value as C expects it. The same rules apply to all functions; their argument types are not declared.
 
     None → NULL; a handle → its pointer; int (an enumeration) → int; float → float; a tuple of ints → dnnl_dims_t;
     a list of handles → an array of their pointers.

@@ -15,7 +15,7 @@ Arguments: TypeAlias = Mapping[int, Memory] | Mapping[Arg, Memory]
 
 
 class PrimitiveDesc(OneDnnObject):
-    """A computation on described memory, with a chosen implementation. Has the required layout of each argument."""
+    """A computation on described memory, with a chosen implementation and the required layout of each argument."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class PrimitiveDesc(OneDnnObject):
         attributes: Attributes | None = None,
         unused: frozenset[int] = frozenset(),
     ) -> Self:
-        """For computations whose first argument is the engine: all except reorder."""
+        """Create a computation whose first argument is the engine: any except a reorder."""
         return cls(engine, kind, (engine, *arguments), attributes, unused)
 
     def __getitem__(self, argument: int) -> MemoryDesc:
@@ -60,7 +60,7 @@ class PrimitiveDesc(OneDnnObject):
         return None if memory is None else MemoryDesc.copy_of(self.engine, memory)
 
     def find(self, argument: int) -> Pointer | None:
-        """Like `get`, borrowed: valid while this object lives."""
+        """Like `get`, but borrowed: valid while this object lives."""
         if argument in self._unused:
             return None
         query = self.engine.library.functions.dnnl_primitive_desc_query_md
@@ -104,7 +104,7 @@ class PrimitiveDesc(OneDnnObject):
         return (text.value or b"").decode()
 
     def alternatives(self) -> Iterator[PrimitiveDesc]:
-        """The computation by each further implementation, in the library's order of preference."""
+        """The computation with each later implementation, in the library's order of preference."""
         skipped = self._skipped
         while True:
             skipped += 1

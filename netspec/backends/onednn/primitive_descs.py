@@ -86,7 +86,7 @@ def matmul(
 ) -> PrimitiveDesc:  # fmt: skip
     """SRC (…, M, K), WEIGHTS (…, K, N), BIAS (…, M or 1, N) → DST (…, M, N); leading sizes of 1 are broadcast.
 
-    A transposed operand is one described by transposed strides.
+    A transposed operand is described by exchanged strides.
     """
     return PrimitiveDesc.make(src.engine, "matmul", src, weights, bias, dst, attributes=attributes)
 

@@ -76,7 +76,7 @@ class NormalizationKernel(OneDnnKernel):
 
 @kernel(BatchNormalizationTraining, backend="onednn", rank=4)
 class BatchNormalizationKernel(NormalizationKernel):
-    """Mean and variance are those of the batch."""
+    """Normalize with the mean and variance of the batch."""
 
     def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
         return _forward(op, lies)
@@ -89,7 +89,7 @@ class BatchNormalizationKernel(NormalizationKernel):
 
 @kernel(BatchNormalizationGrad, backend="onednn", rank=6)
 class BatchNormalizationGradientKernel(NormalizationKernel):
-    """Gradients of the training form."""
+    """Gradients in training."""
 
     def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
         return _backward(op, lies)

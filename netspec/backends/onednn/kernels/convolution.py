@@ -58,7 +58,7 @@ def forward_desc(
 def depthwise_first(primitive_desc: PrimitiveDesc, op: Conv, w: TensorType) -> PrimitiveDesc:
     """The implementation for depthwise convolutions, if it applies and exists.
 
-    For strided gradients in bfloat16 the library prefers code for any groups, which takes twelve times as long.
+    For strided gradients in bfloat16, the library prefers code for any groups, which takes twelve times as long.
     """
     if op.groups == w.shape[0] and w.shape[1] == 1 and op.groups > 1:
         return next(
@@ -73,12 +73,12 @@ def depthwise_first(primitive_desc: PrimitiveDesc, op: Conv, w: TensorType) -> P
 
 
 def filled(channels: int) -> float:
-    """The share of the computed channels that are used, if channels fill vectors: for 20, 32 are computed."""
+    """The share of computed channels that are used: channels are padded to full vectors, for example 20 to 32."""
     return channels / (-(-channels // VECTOR) * VECTOR)
 
 
 def unrounded(requested: LayoutSignature, *operands: int) -> LayoutSignature:
-    """The signature without rounding these operands: the reorder to the library's layout rounds them."""
+    """The signature with these operands unrounded: the reorder to the library's layout rounds them."""
     inputs = [
         operand.with_dtype(None) if index in operands else operand for index, operand in enumerate(requested.inputs)
     ]
@@ -115,7 +115,7 @@ def _describe(
 
 @cache
 def _slow_post_ops_reason(op: EpilogueFused, types: tuple[TensorType, ...]) -> str | None:
-    """Return why the post-ops take longer than a pass of their own over the result; None if they do not.
+    """Return why the post-ops take longer than a separate pass over the result; None if they do not.
 
     Convolutions by matrix products (`gemm`) compute PReLU, which stands for ReLU here, element by element, and other
     functions in a slow loop: with AVX2, the first layer of AlexNet, for which oneDNN has nothing else, takes seven

@@ -28,7 +28,7 @@ REDUCTIONS = {ReduceSum: AlgKind.REDUCTION_SUM, ReduceMean: AlgKind.REDUCTION_ME
 FEWEST = 8192
 """Minimum elements of an operand: below, the compiled functions are as fast."""
 LONGEST = 512
-"""Maximum elements of a row: longer ones the compiled kernel sums as fast."""
+"""Maximum elements of a row: the compiled kernel sums longer rows as fast."""
 LEAST = 32768
 """Minimum elements of all rows."""
 
@@ -52,7 +52,7 @@ class SingleOpKernel(OneDnnKernel):
 
 
 def _descs(kinds: Sequence[TensorType], layouts: Sequence[Layout], dtypes: Sequence[DataType]) -> list[MemoryDesc]:
-    """Memory of values that broadcast to the shape of the first one, which also defines the order of the axes."""
+    """Memory of values that broadcast to the first value, which determines the order of the axes."""
     shape = kinds[0].shape
     steps = [
         [step if size != 1 else 0 for size, step in zip(kind.shape, layout.strides(kind), strict=True)]
@@ -68,7 +68,7 @@ def _desc(sizes: Sequence[int], steps: Sequence[int], dtype: DataType) -> Memory
     strides: list[int] = []
     dense = 1
     for size, step in zip(reversed(shape), reversed(steps), strict=True):
-        strides.append(step or dense)  # axes of size 1 too, so that contiguous memory is recognized
+        strides.append(step or dense)  # for axes of size 1, too: the library must recognize contiguous memory
         dense = strides[-1] * size
     return MemoryDesc.strided(engine(), shape, tuple(reversed(strides)), dtype)
 

@@ -23,7 +23,7 @@ from netspec.graph.value import Node
 
 
 class OverRowsKernel(OneDnnKernel):
-    """Base class: data have one element type, factors and statistics are float32."""
+    """Base class: all data have the same element type; factors and statistics are float32."""
 
     inputs: tuple[Arg, ...]
     outputs: tuple[Arg, ...]
@@ -47,7 +47,7 @@ class OverRowsKernel(OneDnnKernel):
         return self.described(op, lies, statistics)
 
     def described(self, op: Any, lies: MemoryDesc, statistics: MemoryDesc) -> PrimitiveDesc:
-        """The computation on such rows, with such statistics."""
+        """The computation on rows and statistics with this memory."""
         return layer_normalization_forward(lies, lies, statistics, op.epsilon)
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
@@ -64,12 +64,12 @@ class OverRowsKernel(OneDnnKernel):
         }
         primitive_desc = self.described(op, lies, statistics)
         if Arg.SHIFT in primitive_desc.arguments and Arg.SHIFT not in operands:
-            operands[Arg.SHIFT] = operands[Arg.SCALE]  # some versions need it for the gradient without reading it
+            operands[Arg.SHIFT] = operands[Arg.SCALE]  # some versions require it for the gradient, but don't read it
         return Computation(primitive_desc, operands)
 
 
 def _rows(op: Any, x: TensorType, layout: Layout) -> tuple[MemoryDesc, MemoryDesc]:
-    """The memory of the rows, and of one value for each."""
+    """The memory of the rows, and of one value per row."""
     length = op.row_length(x.shape)
     count = prod(x.shape) // length
     rows = MemoryDesc.strided(engine(), (count, length), dtype=data_type(x, layout))

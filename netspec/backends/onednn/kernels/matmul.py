@@ -33,7 +33,7 @@ PACKING = 0.5
 Weights in the cache cost nothing so, 800 x 500 in bfloat16 26 µs of 204.
 """
 WORTH = 0.05
-"""Share of a call above which this cost is considered."""
+"""Minimum share of a call's time for which packing is considered."""
 CALL = 1.5e-6
 """Minimum seconds of a call, which matter for a single row."""
 
@@ -49,7 +49,7 @@ def matrix(kind: TensorType, layout: Layout, rank: int, transposed: bool) -> Mem
 
 
 def _packing(node: Node, signature: LayoutSignature) -> float:
-    """Seconds that a call takes longer because its weights are not packed."""
+    """Extra seconds of a call whose weights are not packed."""
     weights = signature.inputs[1]
     if weights.opaque is not None:
         return 0.0
@@ -70,7 +70,7 @@ class MatMulKernel(OneDnnKernel):
         return None
 
     def alternatives(self, node: Node, offered: Sequence[Layout]) -> Sequence[LayoutSignature]:
-        """Weights in the library's own layout, if that is faster."""
+        """Weights in the library's own layout, if packing them costs much."""
         plain = self.layouts(node, offered)
         if _packing(node, plain) < WORTH * self.estimated_seconds(node, plain):
             return ()

@@ -20,7 +20,7 @@ from netspec.graph.types import DType, TensorType
 
 
 class PackedProduct:
-    """The product of a step by a primitive, whose matrix is reordered to the layout that it prefers."""
+    """The product of a step by a primitive; the matrix is reordered to the layout that the primitive prefers."""
 
     def __init__(self, rows: int, matrix: TensorType, *, transposed: bool, biased: bool) -> None:
         height, width = matrix.shape[::-1] if transposed else matrix.shape
