@@ -15,7 +15,7 @@ Rewrite: TypeAlias = Callable[[Node, tuple[Value, ...]], Sequence[Value] | None]
 
 @dataclass(frozen=True)
 class Graph:
-    """Fetched values and new values of states; the nodes are everything that these depend on.
+    """Fetched values and new values of states, with all nodes that these depend on.
 
     `updates` maps the name of a state to its value after the step. `guard` is a fetched scalar that must be finite
     before any state is written; otherwise a run stops and leaves all states unchanged. `named` maps names of the spec

@@ -79,7 +79,7 @@ class Op:
 
     @property
     def name(self) -> str:
-        """Name of the op: that of its class."""
+        """Name of the op, which is the name of its class."""
         return type(self).__name__
 
     def __call__(self, *inputs: Value) -> Value:

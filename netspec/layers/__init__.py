@@ -1,8 +1,8 @@
 """Layers, losses, metrics, activations, initializers, regularizers and constraints: what a net file names.
 
-Modules are found by scan: a file put here is known to the spec language, the registry-wide tests and the docs. Packages
-that add their own import from this module, from `netspec.graph` (ops and their values) and from `netspec.training`
-(what a training file names).
+This package is scanned for modules: the spec language, the registry-wide tests and the docs know each file in it.
+Packages that add their own import from this module, from `netspec.graph` (ops and their values) and from
+`netspec.training` (what a training file names).
 
 To write a layer: `LayerSpec`, `Builder` (makes parameters and states), `Sample` (a configuration to test); `require`
 reports inputs that do not fit, with the layer and its line.

@@ -1,4 +1,4 @@
-"""Communication order: all workers run collectives in one order, that of construction.
+"""Communication order: all workers run collectives in the order of construction.
 
 It must be the first pass: simplification creates new nodes, which differ between workers whose batch sizes differ.
 """

@@ -36,9 +36,8 @@ class FuseEpilogues(Pass):
             for node in pending:
                 chain = chains.get(node, [node])
                 op, operands = _epilogue_fused(chain) if len(chain) > 1 else (node.op, list(node.inputs))
-                if any(
-                    value not in new for value in operands
-                ):  # it reads another result of an anchor that does not exist yet
+                # It may read another result of an anchor that is not rebuilt yet.
+                if any(value not in new for value in operands):
                     waiting.append(node)
                     continue
                 inputs = tuple(new[value] for value in operands)

@@ -137,7 +137,7 @@ class _KernelOffers:
         layouts = set()
         for node in self.read.get(value, ()):
             if node.op.traits.elementwise:
-                continue  # the reader accepts it as it is
+                continue  # the reader accepts any layout
             required = PLAIN
             if not node.op.traits.view:
                 operand_layouts = [_without_opaque(layout) if operand is value else PLAIN for operand in node.inputs]

@@ -177,9 +177,8 @@ class _Halves:
                     replace_node(node, apply(node.op, inputs))
                 recomputed += [new[node.outputs[0]].node] if node in chain else []
         dropped_set = set(dropped)
-        new = {
-            value: copy for value, copy in new.items() if value.base in dropped_set
-        }  # values that are kept are read directly
+        # Values that are kept are read directly.
+        new = {value: copy for value, copy in new.items() if value.base in dropped_set}
         ends: dict[Value, Value] = {value: value for value in graph.roots()}
         for node in self.late:
             inputs = tuple(new.get(value, value) for value in node.inputs)

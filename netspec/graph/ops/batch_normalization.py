@@ -37,7 +37,7 @@ class ChannelwiseOp(Op):
         return vector
 
     def reduced_axes(self, rank: int) -> tuple[int, ...]:
-        """All axes except that of the channels."""
+        """All axes except the channels' axis."""
         return tuple(axis for axis in range(rank) if axis != self.axis)
 
     def broadcast_vector(self, x: Value, vector: Value) -> Value:

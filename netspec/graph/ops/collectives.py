@@ -23,7 +23,7 @@ from netspec.graph.value import Value
 
 @dataclass(frozen=True)
 class AxisPartition:
-    """An axis partitioned among workers: worker r has `bounds[r]` to `bounds[r + 1]`; this one is `rank`."""
+    """An axis partitioned among workers: worker r has `bounds[r]` to `bounds[r + 1]`; this worker is `rank`."""
 
     bounds: tuple[int, ...]
     rank: int

@@ -362,6 +362,6 @@ class Neg(Op):
 
 
 def call_elementwise(function: Callable[..., Value], *operands: Operand) -> Value:
-    """Call an op on operands of which some are Python numbers, which become constants of the last value's type."""
+    """Call an op; operands that are Python numbers become constants of the last value's type."""
     dtype = next(operand.dtype for operand in reversed(operands) if isinstance(operand, Value))
     return function(*(operand if isinstance(operand, Value) else scalar(operand, dtype) for operand in operands))

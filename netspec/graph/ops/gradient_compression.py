@@ -33,7 +33,7 @@ def is_output_axis_last(shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class OneBitQuantize(_Split):
-    """1-bit quantization: each element becomes the mean of those in its column with the same sign.
+    """1-bit quantization: each element becomes the mean of the elements of its column that have the same sign.
 
     A column holds the elements of one output channel; zero counts as positive. Seide et al. 2014, "1-bit stochastic
     gradient descent and its application to data-parallel distributed training of speech DNNs", Interspeech, section 3.

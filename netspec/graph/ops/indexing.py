@@ -1,6 +1,6 @@
 """Gather and scatter with computed indices: GatherElements, GatherND, ScatterElements and ScatterND of ONNX.
 
-A negative index counts from the end. An index out of range is an error of the data, which types cannot show.
+A negative index counts from the end. An index out of range is an error in the data, which types cannot reveal.
 """
 
 from __future__ import annotations

@@ -346,7 +346,7 @@ class Flip(Op):
 def _one_hot_to_onnx(g: Emitter, y: Value, x: str) -> str:
     op = y.op
     assert isinstance(op, OneHot)
-    # ONNX Runtime supports the op for few index types; int64 is always one of them.
+    # ONNX Runtime supports few index types for this op; int64 is always supported.
     index = x if y.inputs[0].dtype == DType.INT64 else g.node("Cast", x, to=DType.INT64)
     return g.node("OneHot", index, g.constant(op.depth, "int64"), g.constant([0, 1], str(y.dtype)), axis=op.axis)
 

@@ -116,9 +116,8 @@ class Sparsemax(SoftmaxFamily):
     onnx = OnnxExpansion(_sparsemax_to_onnx)
 
     def forward(self, xp: Xp, x: Array) -> Array:
-        shifted = x - x.max(
-            axis=self.axis, keepdims=True
-        )  # any shift gives the same result; this one loses no precision
+        # Any shift gives the same result; subtracting the maximum loses no precision.
+        shifted = x - x.max(axis=self.axis, keepdims=True)
         descending = -xp.sort(-shifted, axis=self.axis)
         shape = [1] * x.ndim
         shape[self.axis] = -1

@@ -104,8 +104,7 @@ def constant(array: Array) -> Value:
     array = np.asarray(array, order="C")
     tensor_type = TensorType(tuple(array.shape), DType(str(array.dtype)))
     data = array.tobytes()
-    if (
-        array.size and data == data[: array.itemsize] * array.size
-    ):  # bit-identical: 0.0 and -0.0 are different constants
+    # Bytes are compared, because 0.0 and -0.0 are different constants.
+    if array.size and data == data[: array.itemsize] * array.size:
         return Fill(array.flat[0].item(), tensor_type)()
     return Constant(data, tensor_type)()

@@ -50,7 +50,7 @@ class Sparsemax(OverAxis):
 
 @ACTIVATIONS.register
 class Glu(OverAxis):
-    """The first half of the features times the sigmoid of the second, so half as many. Dauphin et al. 2016"""
+    """The first half of the features times the sigmoid of the other half: half as many features. Dauphin et al. 2016"""
 
     type: Literal["glu"] = "glu"
     onnx_roundtrip: ClassVar = "never"

@@ -235,11 +235,11 @@ class HeadsSpec(LayerSpec):
 class MultiHeadAttention(HeadsSpec):
     """Multi-head attention: attention in `num_heads` learned subspaces at once.
 
-    Inputs query (N, T, …), value (N, S, …), key (N, S, …) and mask (N, T, S); an omitted input is the previous one, so
-    with one input each step attends to all steps of the same sequence. Output (N, T, output_shape). Each head computes
-    softmax(q · kᵀ / √key_dim) · v, where q, k and v are learned projections; another projection combines the heads.
-    Images and volumes (N, …, features) are attended over all positions, or over those of `attention_axes`. Masked steps
-    of the inputs are not attended to, and attend to nothing.
+    Inputs query (N, T, …), value (N, S, …), key (N, S, …) and mask (N, T, S); an omitted input defaults to the
+    preceding one, so with one input each step attends to all steps of its sequence. Output (N, T, output_shape). Each
+    head computes softmax(q · kᵀ / √key_dim) · v, where q, k and v are learned projections; another projection combines
+    the heads. Images and volumes (N, …, features) are attended over all positions, or over those of `attention_axes`.
+    Masked steps of the inputs are not attended to, and attend to nothing.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = LayerSpec.foreign_fields | {
@@ -370,9 +370,9 @@ class MultiHeadAttention(HeadsSpec):
 class GroupQueryAttention(HeadsSpec):
     """MultiHeadAttention with keys and values shared by groups of heads, which saves computation and memory.
 
-    Inputs query (N, T, …), value (N, S, …), key (N, S, …) and mask (N, T, S); an omitted input is the previous one.
-    Output (N, T, …) with as many features as the query. Masks are applied as in MultiHeadAttention. Ainslie et al.
-    2023, arXiv:2305.13245.
+    Inputs query (N, T, …), value (N, S, …), key (N, S, …) and mask (N, T, S); an omitted input defaults to the
+    preceding one. Output (N, T, …) with as many features as the query. Masks are applied as in MultiHeadAttention.
+    Ainslie et al. 2023, arXiv:2305.13245.
     """
 
     type: Literal["GroupQueryAttention"] = "GroupQueryAttention"

@@ -127,7 +127,7 @@ class SinePositionEncoding(PositionLayer):
 
 @LAYERS.register
 class RotaryEmbedding(PositionLayer):
-    """Rotate each vector of a sequence by angles proportional to its position, so that dot products see distances.
+    """Rotate each vector of a sequence by angles proportional to its position: dot products then depend on distances.
 
     Input (N, …) with an axis of positions and one of features, output the same. Features i and i + C/2 are rotated
     together, at position p by p / (scaling_factor · max_wavelength^(2i/C)). Su et al. 2021, arXiv:2104.09864.

@@ -1,4 +1,4 @@
-"""Masks, which say which steps of a sequence count. `Masking` makes one; other layers declare how they pass it on."""
+"""Masks, which mark the valid steps of a sequence. `Masking` creates one; other layers declare how they pass it on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def require_steps(mask: Value, x: Value) -> None:
 
 
 def step_mask(builder: Builder, x: Value, index: int = 0) -> Value | None:
-    """The mask (N, T) of the steps of the sequence `x`, which is input `index`; None if all count."""
+    """The mask (N, T) of the steps of the sequence `x`, which is input `index`; None if all are valid."""
     mask = builder.mask(index)
     if mask is not None:
         require_steps(mask, x)
@@ -51,11 +51,11 @@ def step_mask(builder: Builder, x: Value, index: int = 0) -> Value | None:
 
 @LAYERS.register
 class Masking(LayerSpec):
-    """Declare which steps of a sequence count: layers that support masks skip the others.
+    """Mark the valid steps of a sequence; layers that support masks skip the others.
 
-    Inputs (N, …, features) and optionally a mask (N, …), nonzero for steps that count; output as the first input, with
-    zeros for masked steps. Without the mask input, steps are masked if all their features are `mask_value`. Recurrent
-    layers skip masked steps, attention does not attend to them, losses and metrics leave them out.
+    Inputs (N, …, features) and optionally a mask (N, …), nonzero for valid steps; output as the first input, with zeros
+    for masked steps. Without the mask input, steps are masked if all their features are `mask_value`. Recurrent layers
+    skip masked steps, attention does not attend to them, losses and metrics leave them out.
     """
 
     type: Literal["Masking"] = "Masking"

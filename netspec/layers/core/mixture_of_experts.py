@@ -59,8 +59,8 @@ class MixtureOfExperts(LayerSpec):
     vectors, and the others get weight 0: the computation is that of Dense layers with num_experts · hidden_units.
 
     In training, load_balancing · num_experts · Σ f · p is added to the loss, where f is the share of the choices that
-    an expert gets, and p its mean probability; this is load_balancing if all experts get equal shares. Masked steps
-    count. Shazeer et al. 2017, arXiv:1701.06538; for the loss and `top_k: 1`, Fedus et al. 2021, arXiv:2101.03961.
+    an expert gets, and p its mean probability; this is load_balancing if all experts get equal shares. Masked steps are
+    included. Shazeer et al. 2017, arXiv:1701.06538; for the loss and `top_k: 1`, Fedus et al. 2021, arXiv:2101.03961.
     """
 
     type: Literal["MixtureOfExperts"] = "MixtureOfExperts"

@@ -64,10 +64,10 @@ class IdentityInitializer(InitializerSpec):
 
 @INITIALIZERS.register
 class Bilinear(InitializerSpec):
-    """Caffe's filler of kernels that enlarge: each window interpolates linearly along all of its axes.
+    """Caffe's bilinear filler of upsampling kernels: each window interpolates linearly along all of its axes.
 
-    For a Conv2DTranspose with `filters` and `groups` as many as channels, `kernel_size: 2k - k % 2`, `strides: k` and
-    `padding: (k - 1) / 2`, rounded up, which enlarges k times.
+    For a Conv2DTranspose that enlarges images k times: `filters` and `groups` are the number of channels, `kernel_size`
+    is 2k - k % 2, `strides` is k, and `padding` is (k - 1) / 2, rounded up.
     """
 
     type: Literal["Bilinear"] = "Bilinear"

@@ -1,4 +1,4 @@
-"""Losses of how little two regions overlap: Dice, Tversky."""
+"""Losses that measure how little two regions overlap: Dice, Tversky."""
 
 from __future__ import annotations
 

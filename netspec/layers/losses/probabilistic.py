@@ -1,4 +1,4 @@
-"""Losses of probabilities other than cross-entropy: divergence, counts, Gaussian, focal and robust forms, Caffe's."""
+"""Losses of probabilities other than cross-entropy: divergence, Poisson, Gaussian, focal, generalized, Caffe's."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class CumProd(Cumulative):
     )
 
     def cumulated(self, x: Value, axis: int) -> Value:
-        """Products of 2, 4, 8 … neighbors, each of two products of half as many."""
+        """Products of 2, 4, 8 … neighbors, each computed from two products of half as many."""
         size = x.shape[axis]
         y = Flip(axis)(x) if self.reverse else x
         if self.exclusive:

@@ -84,9 +84,8 @@ class Dot(LayerSpec):
             a, b = _normalized(a, first), _normalized(b, second)
         left, right = _move_axis_last(a, first), _move_axis_last(b, second)
         sample_shape = (*left.shape[1:-1], *right.shape[1:-1]) or (1,)
-        rows, columns = (
-            reshape_to(x, (x.shape[0], prod(x.shape[1:-1]), x.shape[-1])) for x in (left, right)
-        )  # reshape both inputs to one matrix for each sample
+        # One matrix for each sample.
+        rows, columns = (reshape_to(x, (x.shape[0], prod(x.shape[1:-1]), x.shape[-1])) for x in (left, right))
         return reshape_to(linear.MatMul(transpose_b=True)(rows, columns), (a.shape[0], *sample_shape))
 
 
@@ -176,8 +175,8 @@ class Einsum(LayerSpec):
     """Multiply inputs and sum over axes, as given by an equation in letters: `bij,bjk->bik` is a matrix product.
 
     One letter for each axis of each input, the batch first, then those of the output; axes that are not in the output
-    are summed over. A letter that occurs twice in one input is its diagonal; `...` are all axes without letters, which
-    broadcast. (For a product with learned weights use EinsumDense.)
+    are summed over. A letter that occurs twice in one input selects its diagonal; `...` are all axes without letters,
+    which broadcast. (For a product with learned weights use EinsumDense.)
     """
 
     type: Literal["Einsum"] = "Einsum"

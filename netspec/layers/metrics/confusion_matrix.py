@@ -85,7 +85,7 @@ class ConfusionMatrixMetric(ClassAxis, MetricSpec):
 class ConfusionMatrix(ConfusionMatrixMetric):
     """Confusion matrix: how often each class (row) was predicted as each class (column); a table.
 
-    Prediction (N, …, C, …): scores, of which the greatest counts. Target (N, …): class indices.
+    Prediction (N, …, C, …): scores; the class with the greatest score is predicted. Target (N, …): class indices.
     """
 
     type: Literal["ConfusionMatrix"] = "ConfusionMatrix"
@@ -108,8 +108,8 @@ def _count(number: Any) -> float:
 class ClassificationReport(ConfusionMatrixMetric):
     """Precision, recall, F1 score and number of targets (support) of each class, and their means; a table.
 
-    Prediction (N, …, C, …): scores, of which the greatest counts. Target (N, …): class indices. The last rows are the
-    accuracy, and the means over the classes, unweighted and weighted by support.
+    Prediction (N, …, C, …): scores; the class with the greatest score is predicted. Target (N, …): class indices. The
+    last rows are the accuracy, and the means over the classes, unweighted and weighted by support.
     """
 
     type: Literal["ClassificationReport"] = "ClassificationReport"

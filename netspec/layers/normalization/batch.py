@@ -117,7 +117,7 @@ class BatchNormalization(MovingAverageFields):
 
     Input (N, C, …), output the same. In training, mean and variance are those of the batch (per channel, over all other
     axes), and moving averages of them are kept; in inference, and with `trainable: false`, those averages are used.
-    Masked elements count in them (in Keras they do not).
+    Masked elements are included (in Keras they are not).
     y = gamma · (x - mean) / √(variance + epsilon) + beta. Ioffe and Szegedy 2015, arXiv:1502.03167. PyTorch's BatchNorm
     with `momentum=0.1` corresponds to `momentum: 0.9`, `epsilon: 1e-5` and `unbiased_moving_variance: true`.
     """
@@ -180,9 +180,8 @@ class BatchNormalization(MovingAverageFields):
         """The normalized input, and mean and variance of the batch."""
         if builder.is_learning and not self._uses_all_workers(builder):
             zeros = Fill(0.0, x.type.with_shape(x.shape[axis]))()
-            update = ops.BatchNormalizationMovingAverage(
-                axis, self.epsilon, 0.0
-            )  # exported to ONNX, unlike `BatchNormalizationTraining`
+            # Exported to ONNX, unlike `BatchNormalizationTraining`.
+            update = ops.BatchNormalizationMovingAverage(axis, self.epsilon, 0.0)
             y, mean, variance = update.call_multi(x, gamma, beta, zeros, zeros)
             return y, mean, variance
 

@@ -234,8 +234,8 @@ Levels = Annotated[int | tuple[int, ...], BeforeValidator(_levels, json_schema_i
 class SpatialPyramidPooling(LayerSpec):
     """Pool an image over grids of 1, 2 by 2, 4 by 4 … bins, and concatenate the results.
 
-    Input (N, C, H, W), output (N, C · Σ bins²), whatever the size of the image. A bin is ⌈H / bins⌉ high; missing rows
-    and columns are padded, as in Caffe's SPP, and count as zeros in an average. He et al. 2014, arXiv:1406.4729.
+    Input (N, C, H, W), output (N, C · Σ bins²), for any size of the image. A bin is ⌈H / bins⌉ high; missing rows and
+    columns are padded, as in Caffe's SPP, and count as zeros in an average. He et al. 2014, arXiv:1406.4729.
     """
 
     foreign_fields: ClassVar[dict[str, str]] = {

@@ -206,7 +206,7 @@ class LSTM(LSTMFields, RecurrentLayer):
 
 @LAYERS.register
 class GRU(GRUFields, RecurrentLayer):
-    """Gated recurrent unit: one gate mixes state and candidate, another limits what the candidate sees of the state.
+    """Gated recurrent unit: one gate mixes state and candidate, another controls how much state the candidate sees.
 
     Inputs (N, T, features) and optionally the first state h (N, units), 0 by default; output (N, units), or (N, T,
     units) with `return_sequences`. With the three parts each of a = x[t] · kernel + bias[0] and b = h[t-1] ·

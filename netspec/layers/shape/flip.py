@@ -40,7 +40,7 @@ class Flip(LayerSpec):
 
 @LAYERS.register
 class ReverseSequence(LayerSpec):
-    """Reverse the first elements of each sequence, as many as a second input gives; the rest stays.
+    """Reverse the first elements of each sequence, whose number a second input gives; keep the rest.
 
     Inputs (N, T, …) and integers (N), output (N, T, …). With a `batch_axis` other than 0 the samples hold several
     sequences, along that axis, and the second input has an integer for each: (N, B).

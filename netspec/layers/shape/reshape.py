@@ -21,7 +21,7 @@ from netspec.schema.specs.spec import describe, problem
 class Flatten(LayerSpec):
     """Reshape each sample to a vector.
 
-    Input (N, C, H, W), output (N, C·H·W); an input (N) becomes (N, 1). The order is that of memory: channels first.
+    Input (N, C, H, W), output (N, C·H·W); an input (N) becomes (N, 1). Elements are in memory order: channels first.
     """
 
     type: Literal["Flatten"] = "Flatten"
