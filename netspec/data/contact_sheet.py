@@ -41,7 +41,7 @@ def span_of(images: Sequence[Array]) -> tuple[float, float]:
 
 
 def displayable(image: Array, span: tuple[float, float]) -> Array:
-    """Convert an image (C, H, W) of any type to (H, W, 3) of uint8, in grey unless it has 3 channels or more."""
+    """Convert an image (C, H, W) of any type to (H, W, 3) of uint8, in gray unless it has 3 channels or more."""
     low, high = span
     channels = image[:3] if len(image) >= 3 else image.mean(axis=0, keepdims=True)
     values = (np.nan_to_num(channels.astype(np.float64)) - low) * (255 / (high - low))

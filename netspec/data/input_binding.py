@@ -346,7 +346,7 @@ def _shape_hint(name: str, source_type: FieldType, target: FieldType, split: Spl
         transforms = TRANSFORMS_TO_ONE_SIZE if len(source_type.shape) == 3 else "Padding"
         hint = f"{resized}add a transform that gives all of them one size: {transforms}"
     else:
-        # A first size of 1 is more likely the channel of a grey image.
+        # A first size of 1 is more likely the channel of a gray image.
         first = target.shape[0] if target.shape else None
         batched = source_type.shape == target.shape[1:] and first is not None and (first > 1 or len(target.shape) > 3)
         shape = f"`{name}: {{shape: {list(source_type.shape)}}}`"

@@ -73,8 +73,8 @@ def test_summary_and_contact_sheet_of_images(netspec, work, photos):
         assert sheet.format == "PNG"
         # Images of 14 × 16 pixels are enlarged 6 times, and each of their three crops of 12 × 12 pixels 8 times.
         assert sheet.width > 4 * 84
-        colours = np.asarray(sheet.convert("RGB")).reshape(-1, 3)
-        assert (colours == (0, 110, 200)).all(axis=1).sum() > 10 * 300  # frames of ten samples
+        colors = np.asarray(sheet.convert("RGB")).reshape(-1, 3)
+        assert (colors == (0, 110, 200)).all(axis=1).sum() > 10 * 300  # frames of ten samples
 
 
 def test_figures_equal_the_files(netspec, photos):

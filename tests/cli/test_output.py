@@ -35,7 +35,7 @@ def test_counts():
     assert output.count(1234567) == "1,234,567"
 
 
-def test_a_table_in_a_file_has_no_colours_no_markup_and_no_blank_ends(capsys):
+def test_a_table_in_a_file_has_no_colors_no_markup_and_no_blank_ends(capsys):
     output.table(["a", "number"], [["[bold]x[/bold]", "1"], ["y" * 200, "23"]], right=(1,))
     head, first, second = capsys.readouterr().out.splitlines()
     assert head == "a" + " " * 201 + "number"
@@ -85,7 +85,7 @@ def test_a_table_on_a_terminal_fits_it(monkeypatch):
     assert len(lines) > 6, "the long cell is folded"
     assert all(len(line.replace("\x1b[1m", "").replace("\x1b[0m", "")) <= 60 for line in lines)
     assert "[1, 2]" in screen.getvalue()
-    assert "\x1b[3" not in screen.getvalue(), "no colours with NO_COLOR"
+    assert "\x1b[3" not in screen.getvalue(), "no colors with NO_COLOR"
 
 
 def test_progress_is_shown_as_the_output_can_take_it(monkeypatch, capsys):

@@ -11,7 +11,7 @@ import pytest
 import netspec.data  # noqa: F401  # the transforms are found through it
 from netspec.data.base import Dataset, FieldType, SampleKeys, Transform
 from netspec.data.imaging.annotations import MIN_VISIBLE, BoxAnnotation, ImageAnnotations, MaskAnnotation
-from netspec.data.imaging.base import ColourTransform, ImageTransform
+from netspec.data.imaging.base import ColorTransform, ImageTransform
 from netspec.data.pipeline import TransformPipeline
 from netspec.errors import InputError
 from netspec.schema.specs.data import SOURCES, TRANSFORMS
@@ -40,7 +40,7 @@ AUGMENTATION: tuple[dict[str, Any], ...] = (
 
 
 def build(cls: type[Any], sample: dict[str, Any]) -> ImageTransform:
-    extra = {"value_range": [0, 255]} if issubclass(cls, ColourTransform) else {}
+    extra = {"value_range": [0, 255]} if issubclass(cls, ColorTransform) else {}
     transform = TRANSFORMS.parse({"type": cls.__name__, **sample, **extra})
     assert isinstance(transform, ImageTransform)
     return transform

@@ -13,7 +13,7 @@ from PIL import Image
 import netspec.data  # noqa: F401  # the transforms are found through it
 from netspec.data.base import FieldType, SampleKeys
 from netspec.data.imaging.arrays import PillowImage
-from netspec.data.imaging.base import ColourTransform, ImageTransform
+from netspec.data.imaging.base import ColorTransform, ImageTransform
 from netspec.errors import InputError
 from netspec.schema.specs.data import TRANSFORMS
 
@@ -35,7 +35,7 @@ SEVERAL = ("RandomColorJitter", "RandAugment", "AugMix")
 
 def build_transform(cls: type[Any], sample: dict[str, Any]) -> ImageTransform:
     """Return the transform of a sample, with the range of bytes as its value range, also for floats here."""
-    extra_fields = {"value_range": [0, 255]} if issubclass(cls, ColourTransform) else {}
+    extra_fields = {"value_range": [0, 255]} if issubclass(cls, ColorTransform) else {}
     transform = TRANSFORMS.parse({"type": cls.__name__, **sample, **extra_fields})
     assert isinstance(transform, ImageTransform)
     return transform
@@ -43,7 +43,7 @@ def build_transform(cls: type[Any], sample: dict[str, Any]) -> ImageTransform:
 
 @cache
 def images(channels: int, dtype: str) -> tuple[Array, ...]:
-    """Images of all sizes: smooth colours with some noise."""
+    """Images of all sizes: smooth colors with some noise."""
     rng = np.random.default_rng(3)
     batch = []
     for height, width in SIZES:

@@ -131,7 +131,7 @@ def test_resized_images_are_decoded_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("mode", "colour"), [("RGB", RED), ("RGBA", (*RED, 128)), ("P", RED), ("CMYK", (0, 255, 255, 0))]
 )
-def test_colour_modes_become_rgb(tmp_path, mode, colour):
+def test_color_modes_become_rgb(tmp_path, mode, colour):
     image = Image.new("RGB", (3, 2), RED).convert("P") if mode == "P" else Image.new(mode, (3, 2), colour)
     suffix = "jpg" if mode == "CMYK" else "png"
     write_image(tmp_path / "set" / "x" / f"a.{suffix}", image)
@@ -148,7 +148,7 @@ def test_transparent_palettes_are_read_without_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_sixteen_bit_grey_keeps_its_upper_bits(tmp_path, channels):
+def test_sixteen_bit_gray_keeps_its_upper_bits(tmp_path, channels):
     deep = np.array([[0x0000, 0x12FF], [0x8000, 0xFFFF]], np.uint16)
     write_image(tmp_path / "set" / "x" / "a.png", deep)
     images = arrays_of(folder_of(tmp_path, channels=channels), np.array([0]))["image"]

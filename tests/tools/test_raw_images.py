@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from netspec.data.base import FieldType, SampleKeys, Transform
 from netspec.data.imaging.geometry import resized
-from netspec.data.transforms.grey import Grayscale
+from netspec.data.transforms.grayscale import Grayscale
 from netspec.data.transforms.resizing import Resizing
 from netspec.exchange.formats.onnx.wrapper import Wrapper
 from netspec.tools.exporting.raw_images import RESIZE_OPSET, RawImages, is_exact

@@ -156,7 +156,7 @@ class ImageTransform(Transform):
         return Problem(message, self.where(name) or self.where("type"), name, expected=expected, got=got, hint=hint)
 
 
-class ColourTransform(ImageTransform):
+class ColorTransform(ImageTransform):
     """Base of transforms of pixel values, which need to know their range."""
 
     positions: ClassVar[Literal["kept", "moved"] | None] = "kept"

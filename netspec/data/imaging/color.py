@@ -9,7 +9,7 @@ import numpy as np
 
 from netspec.data.base import Array
 
-GREY = (0.2989, 0.587, 0.114)
+GRAY = (0.2989, 0.587, 0.114)
 """The weights of red, green and blue in gray, as in Keras and TensorFlow (ITU-R BT.601)."""
 
 
@@ -67,16 +67,16 @@ def blended(image: Array, other: Array, share: float, span: tuple[float, float])
     return like(image, values, span)
 
 
-def grey(image: Array) -> Array:
+def gray(image: Array) -> Array:
     """Return 0.2989 red + 0.587 green + 0.114 blue, (H, W, 1) of floats."""
-    weights = np.array(GREY, _float_type(image))
+    weights = np.array(GRAY, _float_type(image))
     if image.shape[2] == 1:
         return image.astype(weights.dtype)
     red, green, blue = (image[:, :, channel : channel + 1] for channel in range(3))
-    grey: Array = red * weights[0]
-    grey += green * weights[1]
-    grey += blue * weights[2]
-    return grey
+    gray: Array = red * weights[0]
+    gray += green * weights[1]
+    gray += blue * weights[2]
+    return gray
 
 
 def saturated(image: Array, factor: float, span: tuple[float, float]) -> Array:

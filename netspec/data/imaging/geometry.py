@@ -162,7 +162,7 @@ def mapped(image: Array, by: Map, interpolation: str, fill_mode: str, fill_value
             method,
             coefficients,
             resample=_FILTERS[interpolation],
-            fillcolor=_colour(opened, fill_value),
+            fillcolor=_color(opened, fill_value),
         ),
     )
 
@@ -187,7 +187,7 @@ def mapped_points(points: Array, by: Map) -> Array:
     return moved.T + 0.5
 
 
-def _colour(image: Image.Image, value: float) -> float | tuple[int, ...]:
+def _color(image: Image.Image, value: float) -> float | tuple[int, ...]:
     if image.mode == "F":
         return value
     return (round(value),) * len(image.getbands()) if len(image.getbands()) > 1 else round(value)

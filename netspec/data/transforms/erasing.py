@@ -7,7 +7,7 @@ from math import ceil, sqrt
 from typing import ClassVar, Literal
 
 from netspec.data.base import Array
-from netspec.data.imaging.base import ColourTransform, Draw, ImageShape
+from netspec.data.imaging.base import ColorTransform, Draw, ImageShape
 from netspec.data.imaging.fields import Fraction
 from netspec.errors import Problem
 from netspec.schema.specs.data import TRANSFORMS
@@ -15,7 +15,7 @@ from netspec.schema.specs.spec import describe
 
 
 @TRANSFORMS.register
-class RandomErasing(ColourTransform):
+class RandomErasing(ColorTransform):
     """Replace a random rectangle of each image by noise or a value (Zhong et al., 2017), as in Keras.
 
     The noise is normally distributed around 0, with the maximum of the range as its standard deviation, and clipped to

@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from netspec.data.base import Array
-from netspec.data.imaging.base import ColourTransform, Draw
+from netspec.data.imaging.base import ColorTransform, Draw
 from netspec.data.imaging.fields import Fraction, Odd, Width
 from netspec.schema.specs.data import TRANSFORMS
 
 
 @TRANSFORMS.register
-class RandomGaussianBlur(ColourTransform):
+class RandomGaussianBlur(ColorTransform):
     """Blur some images with Gaussian weights, the image being mirrored at its edges as in torchvision.
 
     Keras pads with zeros, which darkens the edges; elsewhere the result equals Keras's.
@@ -46,7 +46,7 @@ class RandomGaussianBlur(ColourTransform):
 
 
 @TRANSFORMS.register
-class RandomSharpness(ColourTransform):
+class RandomSharpness(ColorTransform):
     """Change the sharpness: y = x + (1 − 2 s) · (smooth − x) with a random s per image, as in Keras.
 
     `smooth` is the mean of 3 × 3 pixels with a weight of 5 for the center. Pixels at the edges do not change. 0
@@ -69,7 +69,7 @@ class RandomSharpness(ColourTransform):
 
 
 @TRANSFORMS.register
-class GaussianNoise(ColourTransform):
+class GaussianNoise(ColorTransform):
     """Add normally distributed noise to each value, and clip to the range, as in torchvision.
 
     The unit of `mean` and `sigma` is the width of the range: for images of 0 … 1 they are those of torchvision.

@@ -8,17 +8,17 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PositiveInt, PrivateAttr
 
 from netspec.data.base import Array
-from netspec.data.imaging.base import ColourTransform, Draw, ImageTransform
+from netspec.data.imaging.base import ColorTransform, Draw, ImageTransform
 from netspec.data.imaging.fields import Fraction
-from netspec.data.transforms.colour import RandomBrightness, RandomContrast
+from netspec.data.transforms.color import RandomBrightness, RandomContrast
 from netspec.data.transforms.filtering import RandomSharpness
-from netspec.data.transforms.grey import RandomColorDegeneration
+from netspec.data.transforms.grayscale import RandomColorDegeneration
 from netspec.data.transforms.tones import AutoContrast, Equalization, RandomPosterization, Solarization
 from netspec.data.transforms.warping import RandomRotation, RandomShear, RandomTranslation
 from netspec.schema.specs.data import TRANSFORMS
 
 
-class _RandomChoice(ColourTransform):
+class _RandomChoice(ColorTransform):
     """Base of both: Keras's transforms to choose from, all with the same factor."""
 
     accepted_channels: ClassVar[tuple[int, ...]] = (1, 3)
@@ -45,7 +45,7 @@ class _RandomChoice(ColourTransform):
             Equalization(**values),
         )
 
-    def colours(self, factor: tuple[float, float]) -> tuple[ImageTransform, ...]:
+    def colors(self, factor: tuple[float, float]) -> tuple[ImageTransform, ...]:
         """Return the transforms that change colors."""
         strength = factor[1]
         values: dict[str, Any] = {"value_range": self.value_range}
@@ -103,7 +103,7 @@ class RandAugment(_RandomChoice):
     def model_post_init(self, context: Any) -> None:
         """Build the transforms to choose from."""
         super().model_post_init(context)
-        self._choices = (*self.shapes(self.factor), *self.colours(self.factor))
+        self._choices = (*self.shapes(self.factor), *self.colors(self.factor))
 
     @property
     def draws(self) -> int:
@@ -160,7 +160,7 @@ class AugMix(_RandomChoice):
     def model_post_init(self, context: Any) -> None:
         """Build the transforms to choose from."""
         super().model_post_init(context)
-        self._choices = (*self.shapes(self.factor), *(self.colours(self.factor) if self.all_ops else ()))
+        self._choices = (*self.shapes(self.factor), *(self.colors(self.factor) if self.all_ops else ()))
 
     @property
     def draws(self) -> int:

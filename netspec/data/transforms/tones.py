@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from netspec.data.base import Array
-from netspec.data.imaging.base import ColourTransform, Draw
+from netspec.data.imaging.base import ColorTransform, Draw
 from netspec.data.imaging.fields import Bits, Fraction
 from netspec.schema.specs.data import TRANSFORMS
 
 
 @TRANSFORMS.register
-class RandomInvert(ColourTransform):
+class RandomInvert(ColorTransform):
     """Invert some images: y = maximum − x, as in Keras, for ranges that begin with 0."""
 
     random: ClassVar[bool] = True
@@ -32,7 +32,7 @@ class RandomInvert(ColourTransform):
 
 
 @TRANSFORMS.register
-class RandomPosterization(ColourTransform):
+class RandomPosterization(ColorTransform):
     """Keep only the upper bits of each value, of 8 bits that span the range."""
 
     random: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class RandomPosterization(ColourTransform):
 
 
 @TRANSFORMS.register
-class Solarization(ColourTransform):
+class Solarization(ColorTransform):
     """Add a and invert values above a threshold, with a random a and threshold per image, as in Keras."""
 
     random: ClassVar[bool] = True
@@ -77,7 +77,7 @@ class Solarization(ColourTransform):
 
 
 @TRANSFORMS.register
-class AutoContrast(ColourTransform):
+class AutoContrast(ColorTransform):
     """Stretch each channel of each image so that its values fill the range, as in Keras."""
 
     type: Literal["AutoContrast"] = "AutoContrast"
@@ -91,7 +91,7 @@ class AutoContrast(ColourTransform):
 
 
 @TRANSFORMS.register
-class Equalization(ColourTransform):
+class Equalization(ColorTransform):
     """Equalize each channel's histogram, as in Keras: a value becomes the share of pixels with at most this value."""
 
     type: Literal["Equalization"] = "Equalization"

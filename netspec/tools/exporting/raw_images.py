@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from netspec.data.base import FieldType, Transform
-from netspec.data.imaging.color import GREY
+from netspec.data.imaging.color import GRAY
 from netspec.data.transforms.cropping import CenterCrop
-from netspec.data.transforms.grey import Grayscale
+from netspec.data.transforms.grayscale import Grayscale
 from netspec.data.transforms.resizing import Resizing
 from netspec.exchange.formats.onnx.wrapper import NodeWriter, RawTensor, Wrapper
 
@@ -110,11 +110,11 @@ class _ImageWriter(NodeWriter):
         parts = [
             self.node("Mul", self.cast(self.node("Gather", x, self.constant([channel]), axis=1), "float32"),
                       self.constant(weight, "float32"))
-            for channel, weight in enumerate(GREY)
+            for channel, weight in enumerate(GRAY)
         ]  # fmt: skip
         sums = self.node("Add", self.node("Add", parts[0], parts[1]), parts[2])
-        grey = self.cast(self.node("Round", sums), "uint8")
-        return grey if step.num_output_channels == 1 else self.node("Concat", grey, grey, grey, axis=1)
+        gray = self.cast(self.node("Round", sums), "uint8")
+        return gray if step.num_output_channels == 1 else self.node("Concat", gray, gray, gray, axis=1)
 
     def resizing(self, x: str, step: Resizing) -> str:
         size = self._size(x)

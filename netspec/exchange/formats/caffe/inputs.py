@@ -13,7 +13,7 @@ from netspec.exchange.formats.caffe.blobs import named_file, read_mean
 from netspec.exchange.formats.caffe.proto.message import Message
 from netspec.exchange.formats.caffe.wiring import SINKS, CaffeGraph, CaffeNode, ValueRef
 
-COLOURS = 3
+COLORS = 3
 CLASSES = {
     "SoftmaxWithLoss": (1,), "Accuracy": (1,), "HingeLoss": (1,), "InfogainLoss": (1,),
     "MultinomialLogisticLoss": (1,), "Embed": (0,), "BatchReindex": (1,),
@@ -96,7 +96,7 @@ def _image(layer: Message, folder: Path) -> tuple[tuple[int, ...] | None, str]:
     channels = mean[0] if mean else _channels(layer)
     note = ""
     if not channels and (crop or images["new_height"]):
-        channels, note = COLOURS, "is assumed to be color images, since the file does not specify it: see --shape"
+        channels, note = COLORS, "is assumed to be color images, since the file does not specify it: see --shape"
     sizes: tuple[int, ...] | None = None
     if crop:
         sizes = (crop, crop)
@@ -113,7 +113,7 @@ def _channels(layer: Message) -> int:
     if changed["force_gray"] or (layer["type"] == "ImageData" and not layer["image_data_param"]["is_color"]):
         return 1
     is_color = changed["force_color"] or layer["type"] in ("ImageData", "WindowData") or len(changed["mean_value"]) > 1
-    return COLOURS if is_color else 0
+    return COLORS if is_color else 0
 
 
 def _mean_shape(name: str, folder: Path) -> tuple[int, ...] | None:

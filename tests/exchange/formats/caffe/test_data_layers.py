@@ -139,10 +139,10 @@ def test_images_by_a_list(tmp_path):
         "size": [6, 7], "shuffle": True, "inputs": {"data": "image"}, "transforms": [{"type": "ReverseChannels"}],
     }  # fmt: skip
     assert remarks.notes == ["data/images/ does not exist: set its path in train.yaml"]
-    grey, remarks = read(
+    gray, remarks = read(
         data_layer('source: "train.txt" is_color: false', kind="ImageData", field="image_data_param"), tmp_path
     )
-    assert grey == {
+    assert gray == {
         "source": "image_folder", "path": str(tmp_path), "list": str(tmp_path / "train.txt"), "batch_size": 1,
         "channels": 1, "inputs": {"data": "image"},
     }  # fmt: skip

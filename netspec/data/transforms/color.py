@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import PrivateAttr
 
 from netspec.data.base import Array
-from netspec.data.imaging.base import ColourTransform, Draw
+from netspec.data.imaging.base import ColorTransform, Draw
 from netspec.data.imaging.fields import Around, Fraction, Signed
 from netspec.schema.specs.data import TRANSFORMS
 
 
 @TRANSFORMS.register
-class RandomBrightness(ColourTransform):
+class RandomBrightness(ColorTransform):
     """Change the brightness: y = x + d · (maximum − minimum), clipped, with a random d per image, as in Keras."""
 
     random: ClassVar[bool] = True
@@ -33,7 +33,7 @@ class RandomBrightness(ColourTransform):
 
 
 @TRANSFORMS.register
-class RandomContrast(ColourTransform):
+class RandomContrast(ColorTransform):
     """Change the contrast: y = (x − mean) · c + mean, clipped, with a random c per image and the mean of each channel.
 
     As documented by Keras: c is between 1 − lower and 1 + upper. (Keras 3.15 uses 0 for lower if one number is set.)
@@ -56,7 +56,7 @@ class RandomContrast(ColourTransform):
 
 
 @TRANSFORMS.register
-class RandomSaturation(ColourTransform):
+class RandomSaturation(ColorTransform):
     """Multiply the saturation (of HSV) of each image by f / (1 − f), at most 1, with a random f, as in Keras."""
 
     random: ClassVar[bool] = True
@@ -78,7 +78,7 @@ class RandomSaturation(ColourTransform):
 
 
 @TRANSFORMS.register
-class RandomHue(ColourTransform):
+class RandomHue(ColorTransform):
     """Rotate the hue (of HSV) of each image by a random angle in either direction, as in Keras."""
 
     random: ClassVar[bool] = True
@@ -99,7 +99,7 @@ class RandomHue(ColourTransform):
 
 
 @TRANSFORMS.register
-class RandomColorJitter(ColourTransform):
+class RandomColorJitter(ColorTransform):
     """RandomBrightness, RandomContrast, RandomSaturation and RandomHue in this order, those whose factor is set."""
 
     foreign_fields: ClassVar[dict[str, str]] = {
@@ -123,7 +123,7 @@ class RandomColorJitter(ColourTransform):
         {"saturation_factor": [0.3, 0.7], "hue_factor": 0.1},
     )
 
-    _parts: tuple[ColourTransform, ...] = PrivateAttr(default=())
+    _parts: tuple[ColorTransform, ...] = PrivateAttr(default=())
 
     def model_post_init(self, context: Any) -> None:
         """Build the transforms that this one applies."""

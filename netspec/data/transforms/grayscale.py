@@ -7,17 +7,17 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from netspec.data.base import Array
-from netspec.data.imaging.base import BYTES, ColourTransform, Draw, ImageShape, ImageTransform
+from netspec.data.imaging.base import BYTES, ColorTransform, Draw, ImageShape, ImageTransform
 from netspec.data.imaging.fields import Fraction
 from netspec.schema.specs.data import TRANSFORMS
 
 
-def _greyed(image: Array) -> Array:
+def _grayed(image: Array) -> Array:
     """Convert an image to gray, (H, W, 1) of the same type."""
-    from netspec.data.imaging.color import grey, like
+    from netspec.data.imaging.color import gray, like
 
     span = BYTES if image.dtype == "uint8" else (float("-inf"), float("inf"))
-    return like(image, grey(image), span)
+    return like(image, gray(image), span)
 
 
 @TRANSFORMS.register
@@ -37,8 +37,8 @@ class Grayscale(ImageTransform):
         return shape._replace(channels=self.num_output_channels)
 
     def change(self, image: Array, draw: Draw) -> Array:
-        grey = image if image.shape[2] == 1 else _greyed(image)
-        return grey if self.num_output_channels == 1 else grey.repeat(3, axis=2)
+        gray = image if image.shape[2] == 1 else _grayed(image)
+        return gray if self.num_output_channels == 1 else gray.repeat(3, axis=2)
 
 
 @TRANSFORMS.register
@@ -60,11 +60,11 @@ class RandomGrayscale(ImageTransform):
     samples: ClassVar = ({"factor": 0.5}, {"factor": 1.0})
 
     def change(self, image: Array, draw: Draw) -> Array:
-        return _greyed(image).repeat(3, axis=2) if draw.numbers[0] < self.factor else image
+        return _grayed(image).repeat(3, axis=2) if draw.numbers[0] < self.factor else image
 
 
 @TRANSFORMS.register
-class RandomColorDegeneration(ColourTransform):
+class RandomColorDegeneration(ColorTransform):
     """Reduce colors: y = x + d · (gray − x) with a random d per image, as in Keras. 1 gives gray images."""
 
     random: ClassVar[bool] = True
@@ -78,8 +78,8 @@ class RandomColorDegeneration(ColourTransform):
     samples: ClassVar = ({"factor": 0.7},)
 
     def change(self, image: Array, draw: Draw) -> Array:
-        from netspec.data.imaging.color import blended, grey
+        from netspec.data.imaging.color import blended, gray
 
         if image.shape[2] == 1:
             return image
-        return blended(image, grey(image), draw.between(0, self.factor), self.values)
+        return blended(image, gray(image), draw.between(0, self.factor), self.values)
