@@ -1,10 +1,10 @@
 """Backends by name: the package of each, whether it can be used here, and loading its kernels.
 
 A backend is a package with two functions, `unavailable_reason() -> str | None` and `description() -> str`, and with its
-kernels in a module or a package `kernels`, of which all modules are imported. Each class there that is decorated with
-`netspec.graph.kernel.kernel` is a kernel. A backend whose kernels round more than direct sums do sets
-`ROUNDS_MORE = True`. One that plans for absent GPUs has `planning_caveat(gpu) -> str | None`: why its kernels are
-planned for a GPU without asking the library.
+kernels in a module or a package `kernels`, of which all modules are imported. The kernels are the classes there that
+are decorated with `netspec.graph.kernel.kernel`. A backend sets `ROUNDS_MORE = True` if its kernels round more than
+direct sums do. A backend that plans for absent GPUs has `planning_caveat(gpu) -> str | None`, which returns why its
+kernels are planned for a GPU without asking the library.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ALWAYS_ENABLED = {"reference", *COMMUNICATION}
 
 
 def register_backend(name: str, package: str) -> None:
-    """Have `package`, given by its dotted name, provide a backend."""
+    """Register the package of a backend by its dotted name."""
     PACKAGES[name] = package
 
 

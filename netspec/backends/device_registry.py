@@ -85,7 +85,8 @@ class CpuDevice(ArrayDevice):
         """Suppress floating-point warnings: the guard detects values that are not finite and reports their origin.
 
         NumPy's matrix products use one thread. Two thread pools that spin while they wait for each other make a step
-        many times slower on a busy machine. It also makes results independent of the settings of the BLAS library.
+        many times slower on a busy machine. One thread also makes results independent of the settings of the BLAS
+        library.
         """
         with self.xp.errstate(all="ignore"), self._blas.limit(limits=1):
             yield
@@ -224,10 +225,10 @@ def open_device(
     """Open a device by name. `auto` is a GPU if one can be used, else the CPU; `remark` says why.
 
     `cuda:1` is the second GPU; `h200` is a GPU to plan for. `autotune` is `off`, `quick` or `full`, `rounding` is
-    `fast` or `direct`; `CompileSpec` documents both and `deterministic`. `host_only` is a reason of the caller why
-    `auto` must not choose a GPU. With `first_use_check`, a GPU that was never used is checked: kernels that fail are
-    not used, and `auto` is the CPU if a training fails. `device_notices` report the remark and the warnings. Raises
-    `InputError` for an unknown name, or for a device that this machine does not have.
+    `fast` or `direct`; `CompileSpec` documents both and `deterministic`. `host_only` is the caller's reason why `auto`
+    must not choose a GPU. With `first_use_check`, a GPU that was never used is checked: kernels that fail are not used,
+    and `auto` is the CPU if training fails. `device_notices` report the remark and the warnings. Raises `InputError`
+    for an unknown name, or for a device that this machine does not have.
     """
     _check_mask()
     remark, is_auto = None, name == "auto"

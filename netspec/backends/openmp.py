@@ -11,8 +11,8 @@ from functools import cache
 SPINS = "1000"
 """Iterations for which an idle thread spins before it sleeps: about the gap between two kernels of a step.
 
-libgomp's default is 300,000 or more. On a busy machine a spinning thread keeps the one from running that it waits for:
-a step of LeNet took 432 ms with the default, and 26 ms with this setting (2 cores, load 8).
+libgomp's default is 300,000 or more. On a busy machine, a spinning thread takes the core from the thread that it waits
+for: a step of LeNet took 432 ms with the default, and 26 ms with this setting (2 cores, load 8).
 """
 
 

@@ -115,8 +115,8 @@ class Program:
         """Run once on the inputs written before, which it consumes. Invariant nodes run if states have changed.
 
         Raises `NonFiniteLoss` before any state is written, and `RunError` with the layer's name if a kernel fails:
-        states may then be partly written. A device that runs ahead raises the former in a later run, or when `outcome`
-        is read; until then runs leave states unchanged.
+        states may then be partly written. A device that runs ahead raises `NonFiniteLoss` in a later run, or when
+        `outcome` is read; until then, runs leave states unchanged.
         """
         with self._around():
             if self._prepared != self.states.version:

@@ -1,9 +1,9 @@
 """Autotuning: if several kernels accept a node, they are measured, and the fastest is remembered.
 
-Ranks say which kernel is usually fastest; on a given machine and for a given shape another one may be. A measurement
-runs each kernel on synthetic operands, in rounds, and takes the fastest time of each. Winners are stored on disk under
-all that they depend on (CPU and threads, or GPU and driver; libraries, op, types). A machine therefore chooses
-the same kernels again, and results are bit-identical as long as that file exists.
+Ranks say which kernel is usually fastest; on a given machine and for a given shape, another one may be faster. A
+measurement runs each kernel on synthetic operands, in rounds, and takes the fastest time of each. Winners are stored on
+disk, with everything that they depend on as the key (CPU and threads, or GPU and driver; libraries, op, types). A
+machine therefore chooses the same kernels again, and results are bit-identical as long as the file exists.
 """
 
 from __future__ import annotations

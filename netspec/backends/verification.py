@@ -1,4 +1,4 @@
-"""Verify a device in a process of its own, which may crash or hang, and store the result.
+"""Verify a device in a separate process, which may crash or hang, and store the result.
 
 A kernel that never ends can only be stopped together with its process. This module starts the process, follows the
 checks that it reports line by line, and starts another one for the remaining checks if it crashes or hangs. The program
@@ -55,10 +55,10 @@ CheckKind: TypeAlias = Literal["kernel", "training"]
 
 @dataclass(frozen=True)
 class DeviceCheck:
-    """The result of checking a kernel, or of a training."""
+    """The result of checking a kernel, or of a training run."""
 
     name: str
-    """Label of the kernel, or the training: `training of the sequence net in bfloat16`."""
+    """Label of the kernel, or the name of the training run: `training of the sequence net in bfloat16`."""
     kind: CheckKind
     status: Literal["passed", "failed", "skipped"]
     calls: int = 0
@@ -159,7 +159,7 @@ def verify(
     limits: TimeLimits | None = None,
     program: Sequence[str] = PROGRAM,
 ) -> Verification:
-    """Check the kernels of a device on samples against the reference, and small trainings against the CPU.
+    """Check the kernels of a device on samples against the reference, and small training runs against the CPU.
 
     `only` selects checks whose names contain it. `on_check` is called with each result.
     """

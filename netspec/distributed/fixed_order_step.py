@@ -199,7 +199,7 @@ def fixed_order_messages(
 ) -> list[CollectiveMessage]:
     """Return the messages of a step of these batches: each worker sends its partial sums.
 
-    Sizes are those of worker `rank`; None: the mean over workers, since some send more sums than others.
+    Sizes are for worker `rank`; if it is None, the mean over workers, since some send more sums than others.
     """
     names, ranks = [*compiler.names("gradient"), *moving_averages(compiler)], cluster.ranks
     messages = [stop_vote(cluster, len(batches), every=1)]

@@ -1,7 +1,8 @@
 """Base classes of recurrence kernels: one matrix product and one elementwise cell per step.
 
 The state that is multiplied and the product are dense arrays in scratch memory, for all steps. A backend provides
-`CellArithmetic`. Products are a class of their own, so that a backend with faster ones can derive from these kernels.
+`CellArithmetic`. Products are computed by a separate class, so that a backend with faster products can derive from
+these kernels.
 """
 
 from __future__ import annotations

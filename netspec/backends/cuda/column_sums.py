@@ -1,7 +1,7 @@
 """Sums over all axes except the channels: two stages, in an order that depends on sizes only.
 
-A block handles some adjacent channels and a part of their elements; its threads add up what they read, then their sums
-in a fixed tree. If there are several parts, a second launch adds them up.
+A block handles some adjacent channels and a part of their elements; each thread adds up what it reads, then the
+threads' sums are added in a fixed tree. If there are several parts, a second launch adds them up.
 """
 
 from __future__ import annotations

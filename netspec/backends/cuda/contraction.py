@@ -1,6 +1,6 @@
 """`ContractionKernel`: base class of kernels that run a library's matrix product or convolution.
 
-The library adds a bias if it can do so as it writes the result. The rest of the epilogue is a kernel of our own: a
+The library adds a bias if it can do so as it writes the result. The rest of the epilogue runs as a separate kernel: a
 library's ReLU turns NaN into 0, which would hide it from the guard.
 """
 

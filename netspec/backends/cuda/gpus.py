@@ -1,10 +1,9 @@
 """Data of GPUs, for planning without such a GPU.
 
-Memory and rates are those of NVIDIA's data sheets, in powers of ten, without sparsity and at the boost clock: A100 80
-GB SXM (nvidia-a100-datasheet-us-nvidia-1758950-r4), H100 and H200 SXM (NVIDIA H100 and H200 data sheets; the Hopper
-white paper has the exact 494.7 and 989.4), L40S, T4, HGX B200 (NVIDIA Blackwell architecture brief), GeForce RTX 4090
-(Ada white paper, sums in float32). Compute capabilities are those of developer.nvidia.com/cuda-gpus. Real GPUs reach
-less.
+Memory and rates come from NVIDIA's data sheets, in powers of ten, without sparsity and at the boost clock: A100 80 GB
+SXM (nvidia-a100-datasheet-us-nvidia-1758950-r4), H100 and H200 SXM (NVIDIA H100 and H200 data sheets; the Hopper white
+paper has the exact 494.7 and 989.4), L40S, T4, HGX B200 (NVIDIA Blackwell architecture brief), GeForce RTX 4090 (Ada
+white paper, sums in float32). Compute capabilities come from developer.nvidia.com/cuda-gpus. Real GPUs are slower.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LAUNCH = 2e-6
 
 @dataclass(frozen=True)
 class GpuLinks:
-    """Connections of a GPU, by the names of `distributed/cost_model/networks.py`, which has the figures."""
+    """Links of a GPU, as names of networks whose parameters are in `distributed/cost_model/networks.py`."""
 
     within: str
     """Link between GPUs of a host."""
@@ -36,8 +35,8 @@ class GpuLinks:
 DGX_A100, DGX_H100 = GpuLinks("nvlink", "pcie4", "ib-hdr"), GpuLinks("nvlink4", "pcie5", "ib-ndr")
 HGX_B200 = GpuLinks("nvlink5", "pcie5", "ib-ndr")
 PCIE3, PCIE4 = GpuLinks("pcie3", "pcie3"), GpuLinks("pcie4", "pcie4")
-"""NVIDIA's own hosts: a port of 200 or 400 Gbit/s InfiniBand for each of 8 GPUs (user guides of DGX A100, DGX H100);
-and GPUs in hosts of all kinds.
+"""Links in NVIDIA's own hosts, with a port of 200 or 400 Gbit/s InfiniBand for each of 8 GPUs (user guides of DGX A100
+and DGX H100), and in hosts of other vendors.
 """
 
 

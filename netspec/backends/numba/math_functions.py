@@ -1,7 +1,7 @@
 """Elementary functions that compile to vector instructions; imported by generated modules only.
 
-For float32 they are written out here, exact to about 2 units in the last place; those of float64 are the C library's,
-called one element at a time. After S. Moshier's Cephes library (exp, log) and the usual identities for the rest.
+For float32 they are written out here, exact to about 2 units in the last place; for float64, the C library is called,
+one element at a time. After S. Moshier's Cephes library (exp, log) and the usual identities for the rest.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def add_product(builder: Any, sums: Any, a: Any, b: Any) -> None:
 
 
 def taps(rows: int, relu: bool) -> Any:
-    """y[r, n] = bias[r] + Σ_cij x[c, i, j, n] · w[r, c, i, j], then ReLU; `rows` of r, 64 of n, which are neighbours.
+    """y[r, n] = bias[r] + Σ_cij x[c, i, j, n] · w[r, c, i, j], then ReLU; for `rows` values of r and 64 adjacent n.
 
     Called with x, its first element and its steps along c, i, j; w, its first element and its steps along r, c, i, j;
     bias, its first element and its step; y, its first element and its step along r; the numbers of c, i and j.

@@ -1,7 +1,7 @@
 """Kernels by oneDNN, Intel's library of compiled primitives, called through `ctypes`: no compiler, no extension module.
 
 `library` finds the shared library, `native` calls it, `memory` describes and holds arrays, `primitive` binds a
-computation to them, `primitive_descs` describes each family of primitives, and `kernels` are the kernels.
+computation to them, `primitive_descs` describes each family of primitives, and `kernels` contains the kernels.
 """
 
 from __future__ import annotations

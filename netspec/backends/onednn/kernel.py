@@ -1,7 +1,7 @@
 """`OneDnnKernel`: from a node to a bound primitive.
 
-A kernel defines the computation of a node and the operand of each argument. If the library needs a layout of its own
-(blocked weights), the value gets an opaque layout, and the layout pass inserts a reorder.
+A kernel defines the computation of a node and the operand of each argument. If the library needs a layout that only it
+knows (blocked weights), the value gets an opaque layout, and the layout pass inserts a reorder.
 """
 
 from __future__ import annotations

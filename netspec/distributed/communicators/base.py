@@ -1,8 +1,8 @@
 """`Communicator`: the interface between a worker and its group, and the group of one, which sends nothing.
 
-An array that is summed or sent is contiguous in memory. Calls are collective, except those that send to or receive
+Arrays that are summed or sent must be contiguous in memory. Calls are collective, except those that send to or receive
 from one worker: all workers call the same methods in the same order. A method called `start_…` returns at once; the
-others block until their result is there. Gathered data is in the order of ranks, so that sums made from it are
+others block until their result is available. Gathered data is in the order of ranks, so that sums made from it are
 bit-identical on every worker.
 """
 

@@ -56,7 +56,7 @@ class Encoding:
 
 
 class FullPrecisionEncoding(Encoding):
-    """Arrays as they are; sums are made in the order of ranks."""
+    """Arrays without encoding; they are added in the order of ranks."""
 
     def nbytes(self, shape: Shape, itemsize: int) -> int:
         """Return the size of the array."""

@@ -94,7 +94,8 @@ class NcclGroup:
     def connect_peers(self) -> None:
         """Have all workers send each other a byte, which connects them.
 
-        The first point-to-point call would wait on the host otherwise: `NCCL_RUNTIME_CONNECT` covers collective calls.
+        Otherwise the first point-to-point call would wait on the host: `NCCL_RUNTIME_CONNECT` only covers collective
+        calls.
         """
         import cupy
 

@@ -2,8 +2,8 @@
 
 The algorithms and their costs: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication
 Operations in MPICH", IJHPCA 19(1); the ring: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
-clusters of workstations", JPDC 69(2). Ranks fill one host after the other, so that the partners at a short distance are
-on one host, and a ring leaves each host once.
+clusters of workstations", JPDC 69(2). Ranks fill one host after the other, so that partners at a short distance are on
+the same host, and a ring leaves each host once.
 """
 
 from __future__ import annotations

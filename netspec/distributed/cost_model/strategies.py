@@ -62,7 +62,7 @@ def sufficient_factors(job: TrainingJob, cluster: Cluster) -> StepModel:
     """Model sufficient factors: dense layers send the factors u, v of their gradients if that is faster than u vᵀ.
 
     Zhang et al. 2017, "Poseidon", section 3.2; Chilimbi et al. 2014, "Project Adam". Each worker multiplies the factors
-    of all others, which costs half of its own backward for each of them.
+    of every other worker, which costs half of its own backward each.
     """
     work, p = job.work(cluster.ranks), cluster.ranks
     sent, extra, unfactored = list[OverlappedMessage](), 0.0, list[tuple[Layer, float]]()
@@ -95,7 +95,7 @@ def choose_splits(
     workers: int,
     fixed: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Choose how to split each dense layer so that a step of `samples` samples sends least; `fixed` are given choices.
+    """Choose the splits of dense layers for which a step of `samples` samples sends least; keep `fixed` choices.
 
     If a layer is not split, its gradients are summed. If it is split by columns, a worker gathers the inputs, unless
     it already has their columns; if by rows, it needs columns of the inputs, and the outputs are reduce-scattered.
@@ -172,7 +172,7 @@ def model(job: TrainingJob, cluster: Cluster) -> StepModel:
     full batch, and in backward their gradients are reduce-scattered; unless another split layer follows, each rank
     receives the outputs of its own samples from the others. If it is split by rows, each rank receives columns of the
     inputs, unless it has them, and the outputs are reduce-scattered (Shoeybi et al. 2019, "Megatron-LM", section 3).
-    The amount of computation does not change: all samples, and 1/p of the matrix.
+    The amount of computation does not change: each rank multiplies all samples by 1/p of the matrix.
     """
     work, p = job.work(cluster.ranks), cluster.ranks
     layers = _dense(work)
@@ -217,8 +217,8 @@ def micro_batches(job: TrainingJob, stages: int) -> int:
 def pipeline(job: TrainingJob, cluster: Cluster) -> StepModel:
     """Model a pipeline of p balanced stages, one per rank, with m micro-batches.
 
-    Forward and backward of m micro-batches take m + p - 1 times those of the slowest stage. Activations and their
-    gradients are sent to the neighbour; computation does not hide that.
+    Forward and backward of m micro-batches take m + p - 1 times as long as those of one in the slowest stage.
+    Activations and their gradients are sent to the neighbour; computation does not hide that.
     """
     stages, parts = cluster.ranks, micro_batches(job, cluster.ranks)
     part = job.compute.at(-(-job.total(stages) // parts))

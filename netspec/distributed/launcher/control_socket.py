@@ -1,8 +1,9 @@
 """The control socket between a worker and the command that started it, `netspec train --workers N` (`launch.py`).
 
 It is a Unix socket in a folder that only its user can enter. The worker sends its process id and rank, receives the
-standard output and error of the command (a terminal stays one, a pipe gets whole lines), and finally sends its exit
-status; if it crashes, Python writes the signal. If the command closes the connection, the worker exits.
+standard output and error of the command (a terminal stays a terminal, a pipe gets whole lines), and finally sends its
+exit status; if it crashes, Python writes the name of the signal to the socket. If the command closes the connection,
+the worker exits.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from netspec.backends.launcher_env import CONTROL_SOCKET, launcher_rank
 from netspec.distributed.monitoring.failure_reports import workers_arguments
 
 MIN_DESCRIPTOR = 200
-"""Smallest file descriptor of a connection. Linux closes the descriptors of a dead process from the highest on: so this
-connection ends before the one to `mpiexec`, which then kills the other workers, and the first to end died first."""
+"""Smallest file descriptor of a connection. Linux closes the highest descriptors of a dead process first. So this
+connection ends before the connection to `mpiexec`, which then kills the other workers: the first connection to end
+belongs to the worker that died first."""
 KILL_TIMEOUT = 10.0
 """Seconds that the command may take to kill the workers after a request."""
 IGNORED_SIGNALS = ("SIGUSR1", "SIGHUP")
-"""Signals that request a checkpoint; until the training handles them, they would end the worker."""
+"""Signals that request a checkpoint. They are ignored until training handles them: they would end the worker."""
 
 _connections: list[socket.socket] = []
 

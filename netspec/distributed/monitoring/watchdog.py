@@ -1,8 +1,8 @@
 """The watchdog: a thread of every worker that ends the job when one of them no longer answers, or fails.
 
 Workers form a ring. Each sends the next one a heartbeat every second, with its step and its activity; if a worker stays
-silent, the next one reports it and ends the job. A worker that is alive but hangs is found by a worker that waits too
-long: it asks all, and names those that are not waiting. A worker that fails reports to worker 0, which prints equal
+silent, the next one reports it and ends the job. If a worker is alive but hangs, another worker waits too long: that
+one asks all workers, and names those that are not waiting. A worker that fails reports to worker 0, which prints equal
 reports once. Without the watchdog a job would wait forever in its next all-reduce.
 """
 
@@ -26,8 +26,8 @@ WatchdogMessage: TypeAlias = dict[str, Any]
 """A message as JSON data. Its `kind` is beat, bye, failure, report, ask or answer."""
 
 HEARTBEAT, STALL = 20.0, 600.0
-"""Seconds of silence after which a worker counts as dead, and of waiting for workers that answer; a training sets its
-own."""
+"""Seconds of silence after which a worker counts as dead, and of waiting for workers that answer; a training run sets
+its own values."""
 TICK_INTERVAL, HEARTBEAT_INTERVAL = 0.1, 1.0
 """Seconds between two checks for messages, and between two heartbeats."""
 ANSWER_TIMEOUT = 3.0

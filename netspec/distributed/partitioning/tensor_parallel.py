@@ -1,4 +1,4 @@
-"""Tensor parallelism: products of a batch with a parameter are split over workers that read a part of the batch each.
+"""Tensor parallelism: products of a batch with a parameter are split over workers, which each read part of the batch.
 
 A parameter may be split by columns: each worker multiplies the full batch, which is gathered, and holds columns of the
 result. Or by rows: each worker multiplies columns of the full batch, and the results are reduce-scattered: each worker
@@ -6,8 +6,9 @@ receives its own samples. Krizhevsky 2014, "One weird trick", arXiv:1404.5997, s
 et al. 2019, "Megatron-LM", arXiv:1909.08053, section 3.
 
 Element-wise ops keep results split by columns, including dropout, which draws the same values as a single worker; for
-any other op, each worker receives its own samples back. A penalty on a parameter is summed over the parts; other
-readers of a parameter get it gathered. This module builds no gradients: each exchange defines its own.
+any other op, each worker receives its own samples back. A penalty on a parameter is summed over the parts; other ops
+that read a parameter get the gathered parameter. This module does not build gradients: each exchange op defines its own
+gradient.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convolutions, batch normalization and attention by cuDNN, through its frontend's Python package `cudnn`.
 
 `library` loads it, `plans` makes it plan operations, the modules `*_graph` describe operations as cuDNN graphs, and
-`kernels` are the kernels that use it. Importing this package loads nothing.
+`kernels` contains the kernels. Importing this package loads nothing.
 """
 
 from __future__ import annotations

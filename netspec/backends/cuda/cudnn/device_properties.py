@@ -1,7 +1,7 @@
 """Properties of absent GPUs that cuDNN needs for planning.
 
-Multiprocessors, caches and widths are those of NVIDIA's architecture white papers (Turing, A100, Ada, H100) and data
-sheets; capacities of a multiprocessor are those of the CUDA C++ Programming Guide, "Technical Specifications per
+Multiprocessors, caches and widths come from NVIDIA's architecture white papers (Turing, A100, Ada, H100) and data
+sheets; capacities of a multiprocessor come from the CUDA C++ Programming Guide, "Technical Specifications per
 Compute Capability". Clocks follow from the rates of `GPUS`.
 """
 

@@ -101,7 +101,7 @@ class ScatterElementsKernel(ScatterKernel):
 
 @kernel(ScatterND, backend="cuda", rank=5)
 class ScatterNDKernel(ScatterKernel):
-    """Scatter slices of the axes after those that are indexed."""
+    """Scatter slices, which extend over the axes after the indexed ones."""
 
     def lists(self, node: Node) -> ScatterLists:
         x, index = node.inputs[:2]

@@ -1,7 +1,7 @@
 """Ops along one axis: softmax, its gradient and logarithm, cross-entropy, argmax, one-hot.
 
-A block handles a vector at a time, with as many threads as the vector has elements, up to 256. The vectors are those
-along the axis.
+A block handles a vector at a time, with as many threads as the vector has elements, up to 256. Vectors extend along the
+axis.
 """
 
 from __future__ import annotations

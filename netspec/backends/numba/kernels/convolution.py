@@ -1,8 +1,8 @@
 """Convolutions with the batch innermost, for filter counts that do not fill vectors.
 
 oneDNN fills vectors of 16 with channels: for LeNet's 20 and 50 filters it computes 32 and 64. Here samples fill the
-vectors, and nothing is computed in vain: on an AVX-512 CPU 115 GFLOP/s a core for LeNet's second convolution and its
-gradients, where oneDNN reached 65 to 84, and 113 in large matrix products.
+vectors, and nothing is computed in vain. On an AVX-512 CPU, LeNet's second convolution and its gradients reach 115
+GFLOP/s per core; oneDNN reaches 65 to 84, and 113 in large matrix products.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class CrossChannelKernel(Kernel):
         scratch = [buffers.workspace[k * size : (k + 1) * size].view(str(kind.dtype)) for k in range(self.scratch)]
         pixels, channels, step = kind.size // kind.shape[1], kind.shape[1], x.strides[1] // x.itemsize
         pieces, piece = _cut(pixels)
-        # pixels of a plain image are contiguous; in channels-last order those of all images are
+        # the pixels of one plain image are contiguous; in channels-last order, the pixels of all images are
         inner = prod(kind.shape[2:])
         image, pixel = x.strides[0] // x.itemsize, 1 if step != 1 else channels
         arrays = [*buffers.inputs, *buffers.outputs, *scratch]

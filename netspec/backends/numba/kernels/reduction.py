@@ -1,8 +1,8 @@
 """Sums, means and extrema over any axes.
 
-An operand is read by four nested loops, kept · reduced · kept · reduced, each possibly of size 1. Long reductions
-are cut into pieces by size alone, never by the number of threads; the pieces are reduced one by one, and then together
-in their order: the result is the same on any number of threads.
+An operand is read by four nested loops, kept · reduced · kept · reduced, each possibly of size 1. Long reductions are
+cut into pieces by size alone, never by the number of threads; each piece is reduced separately, and their results are
+combined in order: the result is the same on any number of threads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Matrices of minimal filtering: m outputs of a filter of r taps by m + r - 1 multiplications (Winograd 1980).
 
-y = Aᵀ[(G w) ∘ (Bᵀ x)], by evaluating polynomials at points: Toom and Cook's construction. Points are chosen for small
+y = Aᵀ[(G w) ∘ (Bᵀ x)], by evaluating polynomials at points (Toom-Cook). Points are chosen for small
 rounding errors (B. Barabasz et al., "Error analysis and improving the accuracy of Winograd convolution", 2018).
 """
 

@@ -1,8 +1,8 @@
 """Selection of tiles for a convolution, from an estimate of the work; None if tiles do not pay off.
 
 Costs are cycles of a core that multiplies and adds a vector of 16 elements per cycle, fitted to layers of the nets of
-the benchmarks. Where the estimate is 1.4 times the speed of a direct convolution, 1.05 to 1.3 times were measured
-with one and two threads; where it is 1.9 times, 1.6 to 1.9 times.
+the benchmarks. If the estimated speedup over a direct convolution is 1.4, the speedup measured with one and two threads
+is 1.05 to 1.3; if it is 1.9, 1.6 to 1.9.
 """
 
 from __future__ import annotations

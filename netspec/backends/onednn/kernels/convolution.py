@@ -117,9 +117,9 @@ def _describe(
 def _slow_post_ops_reason(op: EpilogueFused, types: tuple[TensorType, ...]) -> str | None:
     """Return why the post-ops take longer than a separate pass over the result; None if they do not.
 
-    Convolutions by matrix products (`gemm`) compute PReLU, which stands for ReLU here, element by element, and other
-    functions in a slow loop: with AVX2, the first layer of AlexNet, for which oneDNN has nothing else, takes seven
-    times as long with ReLU, and twice with an absolute value. Generic code (`any`) is slower still.
+    Convolutions by matrix products (`gemm`) compute PReLU, which replaces ReLU here, element by element, and other
+    functions in a slow loop: with AVX2, the first layer of AlexNet, for which oneDNN has no other implementation, takes
+    seven times as long with ReLU, and twice as long with an absolute value. Generic code (`any`) is even slower.
     """
     result = op.infer(*types)
     assert isinstance(result, TensorType)

@@ -1,7 +1,7 @@
 """Kernels of communication between GPUs of several workers, through NCCL.
 
-They mirror the kernels of the backend `workers` on GPU arrays: a started call runs on a side stream, and joining it has
-the step's stream wait for an event, so that both can be part of a CUDA graph. No call blocks the CPU.
+They mirror the kernels of the backend `workers` on GPU arrays: a started call runs on a side stream, and joining it
+makes the step's stream wait for an event, so that both can be part of a CUDA graph. No call blocks the CPU.
 """
 
 from __future__ import annotations

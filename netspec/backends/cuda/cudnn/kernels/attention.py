@@ -3,8 +3,8 @@
 Scores and their softmax stay on the chip; the gradient needs one value for each query and head. A deterministic
 gradient writes the scores to the workspace, in 16 bits.
 
-A mask becomes a score bias so low that nothing remains of the masked scores: a query whose keys are all masked gets the
-mean of all values, and this bias as the sum of its softmax, which is how the kernel knows to write zeros instead.
+A mask becomes a score bias so low that masked scores have no effect. A query whose keys are all masked gets the mean of
+all values, and this bias as the sum of its softmax, by which the kernel recognizes it and writes zeros instead.
 """
 
 from __future__ import annotations

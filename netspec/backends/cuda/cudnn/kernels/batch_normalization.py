@@ -1,8 +1,8 @@
 """Batch normalization for training and its gradient by cuDNN, channels-last. It does not support the inference form.
 
 The library reads operands once and keeps them on the chip as far as they fit; our own kernels read them twice. Fused
-prologues and epilogues are separate kernels of our own, so that our kernels are faster if these move much:
-`estimated_seconds` counts bytes. All sums have a fixed order.
+prologues and epilogues run as separate kernels. If these move many bytes, which `estimated_seconds` counts, our own
+kernels are faster. All sums have a fixed order.
 """
 
 from __future__ import annotations

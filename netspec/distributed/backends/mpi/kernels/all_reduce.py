@@ -1,6 +1,6 @@
 """Kernels of all-reduces, gathered rows and blocking collectives.
 
-Sums are made in place: an operand that is not stored in its result's memory is copied first.
+Sums are computed in place: an operand that is not stored in its result's memory is copied first.
 """
 
 from __future__ import annotations
