@@ -53,7 +53,7 @@ def _dense(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _normalization(name: str, blobs: Mapping[str, list[Any]], scales: Mapping[str, str]) -> dict[str, Any]:
-    """Statistics, and the arrays of the Scale after it."""
+    """The statistics of a BatchNorm, and the factors and offsets of the Scale after it, if there is one."""
     mean, variance = running_statistics(blobs[name])
     arrays = {"moving_mean": mean, "moving_variance": variance}
     for candidate in _behind(name, scales):

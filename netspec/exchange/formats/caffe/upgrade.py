@@ -1,4 +1,4 @@
-"""Nets of earlier versions of Caffe → of the last one: V0 and V1 layers, `input`, old data fields.
+"""Upgrade nets of earlier versions of Caffe to the last one: V0 and V1 layers, `input`, old data fields.
 
 The rules are those of upgrade_proto.cpp in BVLC/caffe.
 """
@@ -93,7 +93,7 @@ def upgraded(net: Message) -> Message:
 
 
 def _without_padding(layers: list[Message], problems: list[Problem]) -> list[Message]:
-    """V0 layers without those of type `padding`, which becomes a field of convolutions and poolings."""
+    """The layers without V0 layers of type `padding`, which become a field of the layers after them."""
     padded = {
         top: layer
         for layer in layers

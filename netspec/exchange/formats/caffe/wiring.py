@@ -131,7 +131,6 @@ class CaffeGraph:
 
     nodes: list[CaffeNode] = field(default_factory=list)
     data: list[CaffeNode] = field(default_factory=list)
-    """The data layers."""
     problems: list[Problem] = field(default_factory=list)
 
 

@@ -72,7 +72,7 @@ _SLOTS: Mapping[str, Sequence[Sequence[str]]] = {
     "Adafactor": [["rows", "columns", "second_moment"]],
     "Muon": [["momentum", "first_moment", "second_moment"]],
 }
-"""Adafactor has two zeros as rows and columns of a vector; for Muon see `is_kept`."""
+"""Slots by solver, see `slot_groups`. Adafactor's rows and columns of a vector are zeros; for Muon see `has_slot`."""
 MOMENTUM_PRODUCT = "solver/$all/momentum_product"
 """The slot of Nadam that all parameters share; Keras has it after all others."""
 

@@ -154,7 +154,7 @@ def _image(kind: str, manifest: bytes, arrays: Mapping[str, NDArray[np.generic]]
     import h5py
 
     buffer = BytesIO()
-    # The oldest structures that hold what is written: they are the same in every version of the library.
+    # The oldest structures that can store the content: every version of the library writes them alike.
     with h5py.File(buffer, "w", libver=("earliest", "v110"), userblock_size=BLOCK_BYTES) as file:
         file.attrs["netspec"] = kind
         file.attrs["version"] = VERSION

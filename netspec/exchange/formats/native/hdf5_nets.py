@@ -1,4 +1,4 @@
-"""Nets in netspec's own files: weights contain the net's YAML, checkpoints that of the run."""
+"""Nets in netspec's own files: weights files contain the net's YAML, checkpoints the run's."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def weights_of(path: str | Path, target: Target) -> dict[str, NDArray[Any]]:
 
 
 def export_hdf5(path: str | Path, exported: Exportable) -> tuple[str, ...]:
-    """A weights file with its net."""
+    """Write a weights file with its net."""
     write_weights(path, exported.arrays, net=canonical_yaml(exported.net), name=exported.net.name, **exported.meta)
     return ()
 
 
 def _net_of_run(path: str | Path, checkpoint: CheckpointFile) -> str:
-    """The net's YAML, taken from that of the run."""
+    """The net's YAML, from the run's."""
     net = parse_yaml(checkpoint.spec, f"{path} (its spec)").get("net")
     if not isinstance(net, Map):
         raise InputError(f"{path} does not say its net", expected="the run's spec, as `netspec train` writes it")

@@ -26,7 +26,7 @@ from netspec.errors import InputError, Problem
 from netspec.exchange.formats.onnx.importing import model_of
 from netspec.exchange.interface import Imported, ImportOptions
 from netspec.exchange.lift.model import LiftedModel, UnsupportedModel, lift_model
-from netspec.exchange.lift.registry import MEASURES
+from netspec.exchange.lift.registry import SHAPE_OPERATORS
 from netspec.exchange.operator_graph.constant_folding import fold
 from netspec.exchange.operator_graph.graph import ImportedGraph
 from netspec.exchange.unsupported import UnsupportedFeature
@@ -34,7 +34,7 @@ from netspec.exchange.unsupported import UnsupportedFeature
 Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 Run: TypeAlias = "Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]"
 
-KEPT = 8
+MAX_SPECIALIZATIONS = 8
 """Number of specializations of a model that stay compiled."""
 ORIGIN = "the model"
 
@@ -146,7 +146,7 @@ class PreparedModel(BackendRep):
             specialization = self._specialize(arrays)
             key = self._key(arrays)  # it changes if more inputs turned out to be needed as constants
             self._specialized[key] = specialization
-            if len(self._specialized) > KEPT:
+            if len(self._specialized) > MAX_SPECIALIZATIONS:
                 self._specialized.popitem(last=False)
         self._specialized.move_to_end(key)
         return self._specialized[key]
@@ -198,7 +198,7 @@ def _computed(model: ImportedGraph) -> Arrays:
     }
     values = dict(model.constants)
     for node in model.nodes:
-        inputs = {**shapes, **values} if node.op_type in MEASURES and not node.domain else values
+        inputs = {**shapes, **values} if node.op_type in SHAPE_OPERATORS and not node.domain else values
         if all(name in inputs for name in node.inputs if name):
             with suppress(UnsupportedFeature):
                 values |= zip(node.outputs, fold(node, [inputs.get(name) for name in node.inputs]), strict=False)

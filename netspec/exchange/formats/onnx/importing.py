@@ -145,7 +145,7 @@ def _parse(path: str | Path) -> onnx.ModelProto:
         data = file.read()
     try:
         return onnx.load_model_from_string(data)
-    except Exception as error:  # protobuf's DecodeError, whose module has no type information, and what lies below it
+    except Exception as error:  # protobuf's DecodeError, which has no type stubs, and others
         got, hint = (str(error), DAMAGED) if data.startswith(IR_VERSION) else sniff(data)
         raise InputError(f"{path} is damaged, or not an ONNX model", expected=WHAT, got=got, hint=hint) from error
 
@@ -157,7 +157,7 @@ def _input(info: onnx.ValueInfoProto) -> GraphInput:
     dtype = str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)))
     if not kind.HasField("shape"):
         return GraphInput(info.name, dtype, None)
-    dims = tuple(size.dim_value if size.dim_value > 0 else None for size in kind.shape.dim)  # 0 where it is not set
+    dims = tuple(size.dim_value if size.dim_value > 0 else None for size in kind.shape.dim)  # 0 if unset
     size_names = [text(size.dim_param) for size in kind.shape.dim]
     empty = [axis for axis, size in enumerate(kind.shape.dim) if size.HasField("dim_value") and not size.dim_value]
     names = tuple("" if name in NO_NAMES else name for name in size_names)

@@ -24,7 +24,7 @@ LOWEST_OPSET = 11
 """Older operators take no negative axes, and neither pads nor bounds as operands."""
 PROVIDER = "CPUExecutionProvider"
 """onnxruntime's execution provider for the CPU."""
-STILL = 2**31 - 1
+OPEN_ENDED = 2**31 - 1
 """Last opset that onnxruntime declares for a kernel of an operator's newest form."""
 Dims = tuple[int | str | None, ...]
 """Sizes of a tensor: a number, a symbol, or unknown."""
@@ -69,7 +69,7 @@ def _runs(op_type: str, opset: int) -> bool:
         return True  # ONNX defines it by other operators
     since = schema.since_version
     return any(
-        first == since or first <= since <= last < STILL
+        first == since or first <= since <= last < OPEN_ENDED
         for first, last in (
             kernel.version_range
             for kernel in load_onnxruntime().capi.onnxruntime_pybind11_state.get_all_opkernel_def()

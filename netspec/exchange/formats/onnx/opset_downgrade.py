@@ -110,7 +110,7 @@ def _hardmax(older: _Older, node: OperatorNode) -> list[OperatorNode]:
 
 
 def _negated(op_type: str) -> Rewrite:
-    """A comparison as the negation of another."""
+    """Rewrite a comparison as the negation of another one."""
 
     def rewrite(older: _Older, node: OperatorNode) -> list[OperatorNode]:
         other = older.before(node, op_type, *node.inputs)

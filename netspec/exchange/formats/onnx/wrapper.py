@@ -120,17 +120,17 @@ class Wrapper:
         check_model(model)
 
     def unique_name(self, tensor: str) -> str:
-        """Return the new name of a tensor of the model, which no tensor of the operators has."""
+        """Return a name for a tensor of the model that no tensor of the operators has."""
         clashes = tensor in self.inputs or tensor in self.computed or tensor in self.outputs or tensor in self.consumed
         return f"net/{tensor}" if clashes else tensor
 
     def input_dims(self, dims: Mapping[str, Dims], batch: int | str) -> dict[str, Dims]:
-        """Return the sizes of the inputs with the operators, from those of the inputs of the model."""
+        """Return the sizes of the inputs of the model with the operators, from the inputs' sizes without them."""
         others = {name: sizes for name, sizes in dims.items() if name not in self.computed}
         return {**{name: (batch, *raw.shape) for name, raw in self.inputs.items()}, **others}
 
     def output_dims(self, dims: Mapping[str, Dims], batch: int | str) -> dict[str, Dims]:
-        """Return the sizes of the outputs with the operators, from those of the outputs of the model."""
+        """Return the sizes of the outputs of the model with the operators, from the outputs' sizes without them."""
         others = {name: sizes for name, sizes in dims.items() if name not in self.consumed}
         return {**{name: (batch, *raw.shape) for name, raw in self.outputs.items()}, **others}
 

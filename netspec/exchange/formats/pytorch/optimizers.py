@@ -145,7 +145,7 @@ class _Layout:
         self._counts = from_state_dict({name: np.ones_like(array) for name, array in numbered.items()}, shapes)
 
     def arranged(self, parameter: str, entry: Callable[[str, tuple[int, ...]], NDArray[Any]]) -> NDArray[Any]:
-        """The state of a parameter; `entry` returns the state of a PyTorch array by its name and shape.
+        """A parameter's slot in netspec's layout; `entry` returns PyTorch's state of an array by its name and shape.
 
         Raises `ValueError` if an element of the parameter does not correspond to exactly one of PyTorch's.
         """

@@ -36,7 +36,7 @@ class MessageField:
 
     @property
     def is_message(self) -> bool:
-        """Whether the value is a message of its own."""
+        """Whether the value is a nested message."""
         return self.type not in SCALARS and self.type not in enums()
 
 

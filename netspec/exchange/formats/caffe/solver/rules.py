@@ -125,7 +125,7 @@ def _clipping(solver: Message, remarks: Diagnostics) -> dict[str, Any]:
 
 
 GUESSED_STEPS = 10_000
-"""Number of steps if the file does not specify it; Caffe's callers do then."""
+"""Number of steps if the file does not specify it, since the program that calls Caffe does."""
 
 WITHOUT_COUNTERPART = {
     "average_loss": "the log has the loss of each step",

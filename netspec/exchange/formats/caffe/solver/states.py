@@ -1,8 +1,8 @@
 """`.solverstate` and `.solverstate.h5`: states of a solver of Caffe → slots of the same solver here.
 
-The history has one array for each of the net's parameters, in their order; AdaDelta and Adam have a second array for
-each after all the first. Caffe subtracts the history of a momentum from the weights, netspec adds the velocity; both
-include the rate, so that only the sign differs (ADR 6).
+The history has one array for each of the net's parameters, in their order; for AdaDelta and Adam, a second array for
+each follows after all first ones. Caffe subtracts the history of a momentum from the weights, netspec adds the
+velocity; both include the rate, so that only the sign differs (ADR 6).
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def transposed(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) 
 def transposed_by_group(
     writer: KerasWriter, link: LayerLink, x: KerasTensor, shape: tuple[int, ...], extra: dict[str, Any]
 ) -> list[KerasTensor]:  # fmt: skip
-    """Write a transposed convolution per group, since Keras does not support groups. `shape`: that of all outputs."""
+    """Write a transposed convolution per group, since Keras does not support groups. `shape` is that of the result."""
     fields: Any = link.fields
     (order,) = output_orders(writer, link)
     if fields.groups == 1:

@@ -49,7 +49,7 @@ def _padded(ops: OperationWriter, x: EmittedTensor, pads: Sequence[Sequence[int]
 def _window_elements(
     ops: OperationWriter, x: EmittedTensor, window: Window, value: float
 ) -> tuple[list[EmittedTensor], list[Any]]:
-    """For each element of a window, its values in all windows, and their indices in the data."""
+    """For each position within a window, the elements there of all windows, and their indices in the data."""
     if prod(window.size) > MAX_WINDOW_SIZE:
         raise UnsupportedFeature(
             f"its window has more than {MAX_WINDOW_SIZE} elements, each of which needs operations in Keras"

@@ -130,7 +130,7 @@ MODELS = ("Sequential", "Functional", "Model")
 MAX_DEPTH = 32
 """Largest depth of nested models."""
 MAX_CALLS = 20_000
-"""Largest number of layers, nested models included."""
+"""Largest number of calls of layers, and of models; those of nested models count."""
 
 
 @dataclass(eq=False)

@@ -48,7 +48,7 @@ class ReadContext:
         )
 
     @property
-    def by_loss(self) -> bool:
+    def accuracy_by_loss(self) -> bool:
         """Whether the loss selects the kind of `accuracy`, as before TensorFlow 2.2, and not only the shapes."""
         return self.standalone or self.version.startswith("2.2.4")
 

@@ -48,7 +48,7 @@ class LossImporter:
         self._values: dict[str, Any] = {}
 
     def write(self, config: Mapping[str, Any]) -> None:
-        """Losses and metrics of all outputs."""
+        """Add the losses and metrics of all outputs to the draft."""
         weights = dict(self._by_output(config.get("loss_weights")))
         for index, entry in self._by_output(config.get("loss")):
             weight = weights.get(index)
@@ -112,7 +112,7 @@ class LossImporter:
             self.importer.draft.metrics.append(spec_entry)
 
     def _name_repeated(self) -> None:
-        """Name losses and metrics that occur several times."""
+        """Name losses and metrics whose type occurs several times."""
         for entries in (self.importer.draft.losses, self.importer.draft.metrics):
             types = [entry["type"] for entry in entries]
             unique = UniqueNames()
@@ -157,7 +157,7 @@ class LossImporter:
         loss = self.losses.get(index, "")
         if not loss:
             raise UnsupportedFeature(f"without the loss it is unknown which {name} is meant")
-        binary = view.shape[-1] == 1 or (self.importer.reading.by_loss and loss.startswith("Binary"))
+        binary = view.shape[-1] == 1 or (self.importer.reading.accuracy_by_loss and loss.startswith("Binary"))
         sparse = loss.startswith("Sparse")
         ending = _BY_SHAPES[name]
         kind = "Binary" if binary else "SparseCategorical" if sparse else "Categorical"
