@@ -94,7 +94,7 @@ def check_import_options(options: ImportOptions, allowed_names: Sequence[str], p
 
 @dataclass(frozen=True)
 class Imported:
-    """A net as YAML, its weights by state name, and what the user should know of the conversion."""
+    """A net as YAML, its weights by state name, and notes on the conversion for the user."""
 
     net: str
     arrays: dict[str, NDArray[Any]]

@@ -17,9 +17,9 @@ from netspec.exchange.files import reading
 from netspec.files.hdf5 import Entry, Hdf5File, StoredArray
 
 MAX_ITEMS = 200_000
-"""Groups and datasets in one file."""
+"""Largest number of groups and datasets in one file."""
 DEEPEST = 64
-"""Groups within groups."""
+"""Largest depth of nested groups."""
 PACKED = 1100
 """Largest compression ratio of deflate (zlib: 1032)."""
 WIDEST = 64

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OPEN_BATCH = 7919
 """Stands for the size of an open batch axis: a prime that no other axis is likely to have."""
 OTHER_BATCH = 7907
-"""Another one: what is not the same for both depends on the size of the batch."""
+"""A second such prime: layers that differ between the two depend on the size of the batch."""
 
 INPUT_TYPES = {
     **{dtype: dtype for dtype in get_args(InputDType)},
@@ -50,7 +50,7 @@ class LiftedInput:
     shape: tuple[int, ...]
     """Shape of a sample."""
     batch: int | None
-    """The axis of the model's input that the samples are along; None if the whole input is one sample."""
+    """The axis of samples in the model's input; None if the whole input is one sample."""
 
 
 def add_inputs(ctx: LiftContext, shapes: Mapping[str, tuple[int, ...]], batch_size: int = 0) -> None:

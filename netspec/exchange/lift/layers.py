@@ -1,4 +1,4 @@
-"""The layers of one import: what rules add, and what later nodes become part of.
+"""The layers of one import, which rules add, and which later nodes may become part of.
 
 Every layer is built as it is added (shapes only), so that each rule knows the shapes of its operands, and a layer that
 does not fit is reported at its node.

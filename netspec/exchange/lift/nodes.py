@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from netspec.errors import Problem, listing
 from netspec.exchange.lift.inputs import INPUT_TYPES, OPEN_BATCH
 from netspec.exchange.lift.patterns import PARTS, find_patterns
-from netspec.exchange.lift.registry import MEASURES, LiftRule, rules
+from netspec.exchange.lift.registry import SHAPE_OPERATORS, LiftRule, rules
 from netspec.exchange.operator_graph.constant_folding import fold, stored_size
 from netspec.exchange.operator_graph.evaluate import NotEvaluated, TooLargeToEvaluate
 from netspec.exchange.operator_graph.graph import OperatorNode, needed, reads
@@ -29,7 +29,7 @@ MAX_FOLDED = 2**29
 """Largest number of elements that are computed from constants in one model."""
 OPSET_OF_EXPANSIONS = 17
 """The newest opset in which reductions take their axes as an attribute."""
-FEW = 16
+MAX_HINTED_ELEMENTS = 16
 """Largest number of elements of an input whose value a hint asks for."""
 QUANTIZED = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)
 """Element types of quantized values."""
@@ -78,7 +78,7 @@ class NodeLifter:
         """Lift a node whose operands are known. Raises `UnsupportedFeature`."""
         ctx, registered = self._ctx, rules().get((node.domain, node.op_type))
         inputs = [name for name in (*node.inputs, *node.captured) if name]
-        if node.op_type in MEASURES and not node.domain and ctx.tensors.is_computed(node.inputs[0]):
+        if node.op_type in SHAPE_OPERATORS and not node.domain and ctx.tensors.is_computed(node.inputs[0]):
             self._measure(node)
         elif all(name in ctx.tensors.constants for name in inputs) and self._fold(node, registered is not None):
             pass
@@ -161,13 +161,17 @@ class NodeLifter:
         if not tensor:
             return None
         inner = needed(self._ctx.model.nodes, [tensor])
-        read = {tensor, *(name for node in inner if node.op_type not in MEASURES for name in node.inputs)}
-        small = [feed.name for feed in self._ctx.inputs.values() if feed.name in read and prod(feed.shape) <= FEW]
+        read = {tensor, *(name for node in inner if node.op_type not in SHAPE_OPERATORS for name in node.inputs)}
+        small = [
+            feed.name
+            for feed in self._ctx.inputs.values()
+            if feed.name in read and prod(feed.shape) <= MAX_HINTED_ELEMENTS
+        ]
         return "`" + " ".join(f"--value {name}=…" for name in small) + "` makes it one" if small else None
 
     def _lose(self, node: OperatorNode) -> None:
         """Mark the results of a node as lost."""
-        has_rule = (node.domain, node.op_type) in rules() or (not node.domain and node.op_type in MEASURES)
+        has_rule = (node.domain, node.op_type) in rules() or (not node.domain and node.op_type in SHAPE_OPERATORS)
         if not has_rule and not self._decomposition(node):
             self._unknown.setdefault((node.domain, node.op_type, node.opset), []).append(node.label)
         self._lost.update(node.outputs)

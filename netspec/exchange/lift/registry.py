@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RuleFunction: TypeAlias = "Callable[[LiftContext, OperatorNode], None]"
 
-MEASURES = ("Shape", "Size")
+SHAPE_OPERATORS = ("Shape", "Size")
 """Operators that need no rule: the shape of every tensor is known."""
 BLOCKED = "com.microsoft.nchwc"
 """The domain of onnxruntime's operators on blocks of channels."""

@@ -42,7 +42,7 @@ class Tensors:
         self.sequences: dict[str, tuple[str, ...]] = {}
         """The tensors of each sequence, by its name."""
         self.stands_for: dict[str, str] = {}
-        """The tensor of the model that each tensor stands for that the import has added."""
+        """Tensors that the import has added → the tensor of the model that each stands for."""
         self.needed_constants: set[str] = set()
         """Computed tensors that a rule needs as constants."""
         self.values: dict[str, Value] = {}

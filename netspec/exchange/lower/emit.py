@@ -50,7 +50,7 @@ class _GraphLowering:
         self._tensor_names, self._node_names = UniqueNames(), UniqueNames()
         self._tensors: dict[Value, str] = {}
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
-        self._called: dict[Value, str] = {}
+        self._spec_names: dict[Value, str] = {}
         self._scope = Scope()
         self._nodes = graph.nodes()
         self._read = {value for node in self._nodes for value in node.inputs} | set(graph.roots())
@@ -79,7 +79,7 @@ class _GraphLowering:
                 names[value] = name
         for name, value in self.graph.named.items():
             if value in self._read and not value.op.traits.source:
-                self._called.setdefault(value, name)
+                self._spec_names.setdefault(value, name)
                 if value not in names:
                     names[value] = self._tensor_names(name)
         return names
@@ -100,8 +100,8 @@ class _GraphLowering:
                 name = final_name
             self._tensors[value] = name
             self.lowered.types[name] = value.type
-            if value in self._called:
-                self.lowered.tensors[self._called[value]] = name
+            if value in self._spec_names:
+                self.lowered.tensors[self._spec_names[value]] = name
 
     def _results(self, node: Node, operands: list[str]) -> tuple[str, ...]:
         form = node.op.onnx

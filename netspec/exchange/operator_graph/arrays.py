@@ -18,8 +18,8 @@ from netspec.exchange.files import LFS_POINTER, sniff
 if TYPE_CHECKING:
     import onnx
 
-MAX_SPREAD = 2**27
-"""Elements of a tensor that is given by those that are not 0."""
+MAX_DENSE = 2**27
+"""Largest number of elements of a sparse tensor, zeros included."""
 
 
 class Damaged(ValueError):
@@ -62,7 +62,7 @@ class Arrays:
             raise ValueError(f"the weights `{name}` have the shape {list(tensor.dims)}")
         try:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                array = self._beside(tensor)
+                array = self._external(tensor)
             else:
                 array = np.asarray(onnx.numpy_helper.to_array(tensor))
         except Damaged as error:
@@ -83,7 +83,7 @@ class Arrays:
         """The name and array of a sparse tensor. Raises `ValueError`."""
         name, values = self.named(tensor.values)
         indices, shape = self.numbers(tensor.indices), tuple(tensor.dims)
-        if any(size < 1 for size in shape) or prod(shape) > MAX_SPREAD:
+        if any(size < 1 for size in shape) or prod(shape) > MAX_DENSE:
             raise ValueError(f"the sparse weights `{name}` have the shape {list(shape)}")
         if indices.dtype.kind != "i" or indices.shape not in ((values.size,), (values.size, len(shape))):
             raise ValueError(f"the sparse weights `{name}` have {values.size} values at {list(indices.shape)} places")
@@ -94,7 +94,7 @@ class Arrays:
         dense.reshape(-1)[np.ravel_multi_index(tuple(indices.T), shape) if indices.ndim == 2 else indices] = values
         return name, dense
 
-    def _beside(self, tensor: onnx.TensorProto) -> NDArray[Any]:
+    def _external(self, tensor: onnx.TensorProto) -> NDArray[Any]:
         """Data in an external file, which must be below the model's folder and contain enough bytes."""
         import onnx
 

@@ -199,6 +199,6 @@ _FOLDS: dict[str, Callable[..., Any]] = {
     "QuantizeLinear": quantized,
     "DequantizeLinear": dequantized,
 }
-"""Operators that only move or repeat elements, and shapes: NumPy does them without copies."""
+"""Operators that NumPy evaluates, most of them without a copy."""
 _NEVER_COPY = ("Expand", "Identity", "Shape", "Size", "Squeeze", "Transpose", "Unsqueeze")
-"""Those that NumPy does without a copy even if an operand is broadcast."""
+"""Operators that NumPy evaluates without a copy even if an operand is broadcast."""

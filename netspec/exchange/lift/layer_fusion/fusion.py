@@ -33,7 +33,7 @@ class DraftGraph:
 
     def __init__(self, draft: Draft, shapes: dict[str, tuple[int, ...]]) -> None:
         self.shapes = shapes
-        """Shapes by tensor, whose batch size has no meaning. A rule that changes a layer's shape updates its entry."""
+        """Shapes by tensor, with an arbitrary batch size. A rule that changes a layer's shape updates its entry."""
         self.ranks = {name: len(shape) for name, shape in self.shapes.items()}
         self.layers = {layer.name: layer for layer in draft.layers}
         self._readers = {name: layer for layer in draft.layers for name in layer.sources}

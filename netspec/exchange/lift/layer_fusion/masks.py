@@ -15,7 +15,7 @@ from netspec.exchange.net_yaml_writer import DraftLayer
 FORBIDDEN = -1e4
 """Softmax is 0 for mask values of at most this number."""
 LETTERS = "xyzw"
-"""The operands of an Expression."""
+"""Names of the operands of an Expression."""
 
 
 @dataclass(frozen=True)

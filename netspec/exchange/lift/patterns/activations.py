@@ -1,7 +1,7 @@
-"""Activation functions that are several ONNX nodes (mish = x · tanh(softplus(x))).
+"""Patterns of activation functions that are several ONNX nodes, such as mish = x · tanh(softplus(x)).
 
-Most are derived: the formula is what the exporter writes for each function of the registry. So an activation added
-there is imported too.
+Most formulas are derived from the nodes that the exporter writes for a function of the registry. So an activation that
+is added there is imported too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ x = VariableTerm()
 
 @patterns
 def activations() -> Sequence[OperatorPattern]:
-    """Each function of the registry with its default fields, then other ways to write some."""
+    """Each function of the registry with its default fields, then other formulas for some."""
     relu6 = clip(x + 3.0, 0.0, 6.0)
     tanh = call("Tanh", sqrt(2 / pi) * (x + 0.044715 * x**3))
     factored = call("Tanh", sqrt(2 / pi) * x * (1.0 + 0.044715 * x**2))
@@ -111,4 +111,4 @@ _ARITHMETIC: dict[str, Callable[..., Term | float]] = {
     "Max": lambda a, b: clip(a, b, inf) if isinstance(b, float) else call("Max", a, b),
     "Min": lambda a, b: clip(a, -inf, b) if isinstance(b, float) else call("Min", a, b),
 }
-"""Operators that formulas have forms for."""
+"""The term of a formula for each operator that is not a `call`."""
