@@ -1,4 +1,4 @@
-"""`python -m tests.exchange.documented_lists` writes the lists of what is imported and exported into `docs/formats.md`.
+"""`python -m tests.exchange.documented_lists` writes the lists of imported and exported types into `docs/formats.md`.
 
 A list is a paragraph of names after the line that introduces it, in its section.
 """
@@ -26,7 +26,7 @@ Lists = Mapping[str, Sequence[str]]
 
 
 def of_keras() -> Lists:
-    """The classes and functions of Keras that are imported."""
+    """The imported classes and functions of Keras."""
 
     def of(kind: str) -> list[str]:
         return sorted(keras_names.types(kind), key=str.lower)
@@ -48,12 +48,12 @@ def of_keras() -> Lists:
 
 
 def from_caffe() -> Lists:
-    """The layers of Caffe that are imported."""
+    """The imported layers of Caffe."""
     return {"Layers:": sorted({*caffe_rules(), *DATA_LAYERS} - REFUSED.keys())}
 
 
 def to_caffe() -> Lists:
-    """The layers of netspec that are written for Caffe."""
+    """The layers of netspec that can be exported to Caffe."""
     return {"Layers:": sorted(written_for_caffe())}
 
 
@@ -64,7 +64,7 @@ SECTIONS = {
 
 
 def listed(section: str) -> Lists:
-    """The lists of a section as they are documented."""
+    """Return the lists in a section of the document."""
     text = _section(DOCUMENT.read_text(encoding="utf-8"), section)
     return {line: _after(line, text).replace("\n", " ").split(", ") for line in SECTIONS[section]()}
 

@@ -1,4 +1,4 @@
-"""Nets for the tests of this room: from YAML-like data to graphs, weights and outputs, by the interpreter alone."""
+"""Helpers for exchange tests: from YAML-like data to graphs, weights and outputs, by the interpreter alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Net:
 
     @cached_property
     def states(self) -> Arrays:
-        """The weights given, or random ones; what is no parameter, such as a variance or a scale, is positive."""
+        """The given weights, or random ones; statistics, such as variances, are positive."""
         if self.weights is not None:
             return dict(self.weights)
         random = np.random.default_rng(7)
@@ -64,14 +64,14 @@ class Net:
         return dict(zip(graph.outputs, evaluate(list(graph.outputs.values()), {**self.states, **inputs}), strict=True))
 
     def layers(self, inputs: Mapping[str, Any]) -> Arrays:
-        """The output of every layer."""
+        """Return the output of every layer."""
         size = len(next(iter(inputs.values())))
         values = build(self.spec, size, training=False, with_losses=False).values
         return dict(zip(values, evaluate(list(values.values()), {**self.states, **inputs}), strict=True))
 
 
 def net_data(*layers: Mapping[str, Any], inputs: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """A net file as Python data; by default its input is a small image."""
+    """Return a net file as Python data; by default, its input is a small image."""
     return {"netspec": 1, "inputs": inputs or {"image": {"shape": [2, 8, 8]}}, "layers": list(layers), **more}
 
 

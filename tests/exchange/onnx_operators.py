@@ -1,4 +1,4 @@
-"""The operators of ONNX that are imported, as `docs/formats.md` lists them."""
+"""The imported ONNX operators, as `docs/formats.md` lists them."""
 
 from __future__ import annotations
 

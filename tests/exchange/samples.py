@@ -1,4 +1,4 @@
-"""Every sample of every layer as a net of its own, and what is fed to it: round trips of all formats run over them."""
+"""Every sample of every layer as a separate net with inputs, for the round trips of all formats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ranges: TypeAlias = Sequence[tuple[float, float] | None]
 
 
 def one_layer(case: SampleCase) -> Net:
-    """A net of the layer, and one behind it that has numbers for its output, whatever the layer does."""
+    """Return a net of the layer, followed by an Activation, so that the output is always computed."""
     inputs = {
         f"x{index}": {"shape": list(shape[1:]), "dtype": dtype}
         for index, (shape, dtype) in enumerate(zip(case.sample.shapes, case.sample.dtypes, strict=True))
@@ -26,7 +26,7 @@ def one_layer(case: SampleCase) -> Net:
 
 
 def inputs_of(net: Net, ranges: Ranges = (), size: int = 3) -> Arrays:
-    """Random numbers for each input, within the ranges where there are any."""
+    """Return random values for each input, within its range if there is one."""
     random, results = np.random.default_rng(3), {}
     for name, input, bounds in zip_longest(net.spec.inputs, net.spec.inputs.values(), ranges):
         shape = (size, *input.shape)

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, links and devices stay what they are, and nothing waits for a pipe."""
+"""Files are written completely or not at all, links and devices stay what they are, and nothing waits for a pipe."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_full_disk_is_an_error_and_keeps_the_old_file(tmp_path: Path) -> None:
     assert "File too large" in process.stdout
     assert ".tmp" not in process.stdout
     assert read_weights(path).name == "first"
-    assert list(tmp_path.iterdir()) == [path]  # and no temporary file stays
+    assert list(tmp_path.iterdir()) == [path]  # no temporary file remains
 
 
 def test_a_full_disk_is_named_without_the_temporary_file(tmp_path: Path) -> None:

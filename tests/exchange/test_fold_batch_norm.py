@@ -1,4 +1,4 @@
-"""BatchNormalization in the layer before it: the same numbers, and left alone where it cannot be."""
+"""BatchNormalization is folded into the layer before it with equal results, and kept if that is impossible."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KEPT: dict[str, list[dict[str, Any]]] = {
 
 
 def draft_of(shape: tuple[int, ...], *layers: dict[str, Any], **more: Any) -> tuple[Draft, Net]:
-    """A draft with random weights, and the net that it is."""
+    """Return a draft with random weights, and its net."""
     draft, above = Draft("net", inputs={"x": {"shape": list(shape)}}, **more), "x"
     for number, described in enumerate(layers):
         fields = {key: value for key, value in described.items() if key not in ("name", "type", "from")}
@@ -68,7 +68,7 @@ def folded(draft: Draft, net: Net) -> Any:
 
 @pytest.mark.parametrize("output", [False, True])
 @pytest.mark.parametrize("name", TAKES)
-def test_the_layer_before_takes_it_in(name: str, output: bool) -> None:
+def test_batch_norm_is_folded_into_the_layer_before(name: str, output: bool) -> None:
     before, norm, shape = TAKES[name]
     layers = [before, {"name": "norm", **NORM, **norm}, *([] if output else [{"type": "ReLU"}])]
     draft, net = draft_of(shape, *layers, outputs=["norm"] if output else [])
@@ -85,7 +85,7 @@ def test_the_layer_before_takes_it_in(name: str, output: bool) -> None:
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_it_is_kept_if_it_cannot_be_folded(name: str) -> None:
+def test_batch_norm_is_kept_if_it_cannot_be_folded(name: str) -> None:
     draft, net = draft_of(IMAGE, *KEPT[name])
     draft_after = folded(draft, net)
     assert (draft_after.folded, len(draft_after.unfolded)) == (0, 1)

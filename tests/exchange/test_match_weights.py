@@ -1,4 +1,4 @@
-"""Weights that do not fit a net are told in full; with `partial` what fits is taken."""
+"""Weights that do not fit a net are all reported; with `partial`, fitting ones are loaded."""
 
 from __future__ import annotations
 

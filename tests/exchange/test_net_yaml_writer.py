@@ -1,4 +1,4 @@
-"""Drafts of nets: written without what is default, read again as they are meant."""
+"""Drafts of nets are written without defaults, and read again with the same meaning."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_invalid_fields_are_kept_for_the_reader_to_report() -> None:
     assert without_defaults("Dense", {"use_bias": True, "units": 4}) == {"units": 4}
 
 
-def test_names_have_the_characters_that_names_may_have() -> None:
+def test_names_have_valid_characters() -> None:
     assert clean("model/conv 1:0") == "model/conv_1:0"
     assert clean("/a/b") == "a/b"
     assert clean("-a") == "_-a"

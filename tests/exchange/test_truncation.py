@@ -1,4 +1,4 @@
-"""Nets are cut at import: the rest gives the results of the whole net, with the same weights."""
+"""Nets are truncated at import: the rest gives the results of the full net, with the same weights."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def files(whole: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def expected(whole: Model, *names: str) -> dict[str, np.ndarray]:
-    """Results of layers of the whole net."""
+    """Return the results of the layers of the full net."""
     other = load(spec(list(names)), device="reference")
     for name in other.parameters:
         other.parameters[name] = whole.parameters[name]
@@ -83,7 +83,7 @@ def expected(whole: Model, *names: str) -> dict[str, np.ndarray]:
 
 
 def computed(actual: Imported, images: np.ndarray = IMAGES) -> dict[str, np.ndarray]:
-    """Results of the imported net."""
+    """Return the results of the imported net."""
     net = Net(load_net(parse_yaml(actual.net, "net.yaml")), actual.arrays)
     return net.predict({next(iter(net.spec.inputs)): images})
 
@@ -92,7 +92,7 @@ def check(imported: Imported, expected: Mapping[str, np.ndarray]) -> None:
     actual = computed(imported)
     assert list(actual) == list(expected)
     for name, array in expected.items():
-        # Both are float32 on the reference device; weights of other formats are transposed, which changes no bit.
+        # Both are float32 on the reference device; weights of other formats are only transposed.
         np.testing.assert_allclose(actual[name], array, rtol=1e-5, atol=1e-6)
 
 
@@ -167,7 +167,7 @@ def test_onnx_constants_are_not_valid_cut_points(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_imported_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only an unknown name has the model imported without the cut, to find layers that the importer creates."""
+    """Only after an unknown name, the model is also imported in full, to find layers that the importer creates."""
     path = tmp_path / "model.onnx"
     steps = ("boxes = Neg x", "kept = NonMaxSuppression boxes x most", "y = Cast kept")
     path.write_bytes(model(chain(*steps, Cast={"to": 1}), (1, 6, 4), most=ints(3)).SerializeToString())
@@ -188,7 +188,7 @@ def test_a_model_that_cannot_be_imported_is_read_once(tmp_path: Path, monkeypatc
 
 
 def test_a_tail_of_onnx_without_a_counterpart_is_cut_off(tmp_path: Path) -> None:
-    """Cut at boxes and scores, at names of nodes, and at tensors that are renamed in the net."""
+    """Cuts at boxes and scores, at names of nodes, and at tensors that are renamed in the net."""
     steps = ("/f/Relu_output_0 = Relu x", "boxes = Mul /f/Relu_output_0 two", "scores = Neg /f/Relu_output_0",
              "kept = NonMaxSuppression boxes scores most", "y = Cast kept")  # fmt: skip
     proto = model(chain(*steps, Cast={"to": 1}), (1, 6, 4), two=floats(1), most=ints(3))
@@ -280,9 +280,9 @@ def test_a_tail_of_caffe_without_a_counterpart_is_cut_off(tmp_path: Path) -> Non
         import_model(path)
     actual = import_model(path, ImportOptions(until=("conv",)))
     (conv,) = parse_yaml(actual.net, "net.yaml")["layers"]
-    assert conv["activation"] == "relu"  # a blob is what the last layer that writes it gives
+    assert conv["activation"] == "relu"  # a blob has the value of the last layer that writes it
     assert actual.notes == ("`loss` (SoftmaxWithLoss) is left out: it reads `fc`",)
-    actual = import_model(path, ImportOptions(until=("bn", "scaled")))  # which are one layer otherwise
+    actual = import_model(path, ImportOptions(until=("bn", "scaled")))  # without the cut, these are one layer
     assert list(load_net(parse_yaml(actual.net, "net.yaml")).outputs or ()) == ["bn", "scale"]
     assert len(load_net(parse_yaml(import_model(path, ImportOptions(until=("scale",))).net, "net")).layers) == 2
     actual = import_model(path, ImportOptions(until=("fc",)))

@@ -1,4 +1,4 @@
-"""Load the cases of ONNX's test suite in a second. ONNX computes their answers at import, with slow array code."""
+"""Load the cases of ONNX's test suite in a second: at import, ONNX computes expected results with slow array code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnx.backend.test.loader import load_model_tests
 
 
 def load_node_cases() -> None:
-    """Import the cases of single nodes, with `pool` for ONNX's own and without the source code of each case."""
+    """Import the cases of single nodes, with `pool` in place of ONNX's function, and without their source code."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # 1/0, log(0) …
         patch.setattr(pooling, "pool", pool)
@@ -41,7 +41,7 @@ def pool(
     steps, spacing = strides or [1] * rank, dilations or [1] * rank
     ends = [slice(size + low + high) for size, low, high in zip(x_shape[2:], *_sides(pads, rank), strict=True)]
     needed = [size + low + high for size, low, high in zip(x_shape[2:], *_sides(pads_required, rank), strict=True)]
-    # Rounding up adds windows that reach beyond the padding; what lies there does not count.
+    # Rounding up adds windows that reach beyond the padding; elements there do not count.
     values = np.full((*padded.shape[:2], *np.maximum(padded.shape[2:], needed)), np.nan, padded.dtype)
     part = padded[:, :, *ends]
     values[:, :, *map(slice, part.shape[2:])] = part

@@ -1,7 +1,7 @@
 """`python -m tests.exchange.backend.report`: how many of ONNX's cases netspec passes, by operator.
 
-With a text, only the cases with it in their names. With `--write`, the failing cases that `excluded.yaml` does not list
-become `pending.yaml`, with what they failed of.
+With an argument, only runs the cases whose names contain it. With `--write`, the failing cases that `excluded.yaml`
+does not list become `pending.yaml`, with the reasons for their failures.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Result:
 
 
 def run(case: TestCase, suite: str) -> Result:
-    """Run a case of which the data is at hand."""
+    """Run a case whose data is available."""
     model = case.model if case.model is not None else onnx.load(Path(case.model_dir or "", "model.onnx"))
     operators = tuple(dict.fromkeys(node.op_type for node in model.graph.node))
     try:
@@ -48,7 +48,7 @@ def run(case: TestCase, suite: str) -> Result:
 
 
 def _stored(folder: Path) -> list[tuple[list[Any], list[Any]]]:
-    """The data sets of a case that is a folder; what is no tensor fails before."""
+    """Load the data sets in the folder of a case. Raises an error for anything but tensors."""
 
     def tensors(data: Path, kind: str) -> list[onnx.TensorProto]:
         return [onnx.load_tensor(str(path)) for path in sorted(data.glob(f"{kind}_*.pb"))]
@@ -61,7 +61,7 @@ def _array(values: Any) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Why a case fails: what of the operator, not of the node; the first reason of several."""
+    """Return why a case fails, without the name of the node; if there are several reasons, the first one."""
     if isinstance(error, NetspecError):
         first = error.problems[0].message.removeprefix("the model: ")
         match = re.fullmatch(r"node `[^`]*` \((\w+), opset \d+\) can't be imported: (.*)", first)
@@ -70,7 +70,7 @@ def _reason(error: Exception) -> str:
 
 
 def report(results: Sequence[Result]) -> str:
-    """A line for each operator, those that fail not by the tables, those that pass in spite of it, and the share."""
+    """Return a table by operator, unexpected failures, excluded cases that pass, and the share of passed cases."""
     by_operator: defaultdict[str, Counter[str]] = defaultdict(Counter)
     counts: Counter[str] = Counter()
     lines = []
@@ -114,7 +114,7 @@ def pending(results: Sequence[Result]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the cases whose data is at hand, all or those with the text in their names."""
+    """Run the cases whose data is available, or those of them whose names contain a text."""
     warnings.simplefilter("ignore")
     write, part = "--write" in arguments, next((argument for argument in arguments if argument != "--write"), "")
     results = [run(case, suite) for suite, case in cases() if suite != "real" and part in case.name]

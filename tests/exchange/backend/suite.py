@@ -1,4 +1,4 @@
-"""The tests that come with ONNX, to be run on netspec, and which of them are expected to fail, and why."""
+"""Run ONNX's own tests on netspec, with tables of the cases that are expected to fail, and why."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ EXCLUDED, PENDING = (Path(__file__).with_name(name) for name in ("excluded.yaml"
 
 
 class Reference(OnnxBackend):
-    """netspec with the reference kernels: nothing is compiled to machine code for a case that runs once.
+    """netspec with the reference kernels, since compiling kernels does not pay off for a case that runs once.
 
-    That all other kernels compute the same is tested for each of them.
+    Other tests compare all other kernels with these.
     """
 
     devices: ClassVar[Mapping[str, str]] = {"CPU": "reference"}
 
 
 class Fast(OnnxBackend):
-    """netspec as users have it, for whole models."""
+    """netspec with its default kernels, for complete models."""
 
     devices: ClassVar[Mapping[str, str]] = {"CPU": "cpu"}
 
@@ -52,14 +52,14 @@ def backend_of(suite: str) -> type[OnnxBackend]:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Cases that fail for a reason, as regular expressions of their names."""
+    """Cases that fail for the same reason, as regular expressions of their names."""
 
     reason: str
     cases: tuple[str, ...]
     outside: bool
-    """They are of no operator of neural networks on floating-point or whole numbers."""
+    """Whether the cases are outside of netspec's scope: not operators of neural networks on floats or integers."""
     origin: Path
-    """The table that says so."""
+    """The table that contains the exclusion."""
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -70,7 +70,7 @@ class Exclusion:
         return [re.compile(case) for case in self.cases if not case.isidentifier()]
 
     def covers(self, case: str) -> bool:
-        """Whether the case is one of them."""
+        """Whether the exclusion applies to a case."""
         return case in self._names or any(pattern.fullmatch(case) for pattern in self._patterns)
 
     def unused(self, names: Collection[str]) -> list[str]:
@@ -81,7 +81,7 @@ class Exclusion:
 
 @cache
 def exclusions() -> tuple[Exclusion, ...]:
-    """The tables `excluded.yaml` and `pending.yaml`."""
+    """Load the tables `excluded.yaml` and `pending.yaml`."""
     return tuple(
         Exclusion(entry["reason"], tuple(entry["cases"]), entry.get("outside", False), path)
         for path in (EXCLUDED, PENDING)
@@ -90,19 +90,19 @@ def exclusions() -> tuple[Exclusion, ...]:
 
 
 def why_excluded(case: str) -> Exclusion | None:
-    """The exclusion that a case falls under."""
+    """Return the exclusion that applies to a case."""
     return next((exclusion for exclusion in exclusions() if exclusion.covers(case)), None)
 
 
 def cases() -> Iterator[tuple[str, TestCase]]:
-    """Every case with its suite."""
+    """Yield every case with its suite."""
     for suite in SUITES:
         for case in load_model_tests(kind=suite):
             yield suite, case
 
 
 def standard_tests(module: str) -> dict[str, type]:
-    """ONNX's own test classes on netspec's CPU; an excluded case is skipped with its reason, or fails if it passes."""
+    """Return ONNX's test classes, on the CPU; an excluded case is skipped with its reason, but fails if it passes."""
     results = {}
     for backend in (Reference, Fast):
         classes = BackendTest(backend, module).test_cases
@@ -113,7 +113,7 @@ def standard_tests(module: str) -> dict[str, type]:
         for name, function in list(vars(cls).items()):
             exclusion = why_excluded(name.removesuffix("_cpu"))
             if name.endswith("_cuda"):
-                delattr(cls, name)  # skipped one by one they would bury what is worth reading
+                delattr(cls, name)  # removed, since thousands of skipped tests would hide the rest
             elif exclusion is not None:
                 setattr(cls, name, _expected_to_fail(function, exclusion.reason))
     return results

@@ -1,4 +1,4 @@
-"""The fast pooling that the answers of ONNX's cases are computed with is ONNX's own."""
+"""The fast pooling that computes expected results of ONNX's cases equals ONNX's own."""
 
 from __future__ import annotations
 

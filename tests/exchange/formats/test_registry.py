@@ -139,7 +139,7 @@ def test_no_beginning_of_a_file_is_more_than_a_recognizer_can_take(data, suffix)
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory) -> list[tuple[str, bytes]]:
-    """Every file of every format that is written, with the name of its format."""
+    """Write a file of every format, and return each with the name of its format."""
     folder = tmp_path_factory.mktemp("samples")
     layers = [{"name": "a", "type": "Dense", "units": 2}, {"name": "b", "type": "Softmax"}]
     model = load({"netspec": 1, "name": "net", "inputs": {"x": {"shape": [2]}}, "layers": layers}, device="reference")
@@ -154,7 +154,7 @@ def samples(tmp_path_factory) -> list[tuple[str, bytes]]:
 
 
 def test_samples_of_every_format_are_there(samples) -> None:
-    written = {format.name for format in FORMATS if format.write} - {"keras_weights"}  # read as Keras's models are
+    written = {format.name for format in FORMATS if format.write} - {"keras_weights"}  # Keras models are read like this
     assert {name for name, _ in samples} == written
     assert [name for name, _ in samples].count("keras") == 2
 

@@ -1,4 +1,4 @@
-"""Operators that look at computed places of images, or name places: each small model against ONNX Runtime."""
+"""Operators with computed sampling positions, or that return positions: each small model against ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_an_lstm_rounds_what_onnxruntime_rounds(name: str, tmp_path: Path) -> No
         np.testing.assert_allclose(have, expected, atol=2e-6)
 
 
-def test_that_states_are_quantized_together_is_noted(tmp_path: Path) -> None:
+def test_joint_quantization_of_states_is_noted(tmp_path: Path) -> None:
     for name, noted in (("several sequences", True), ("forward", False)):
         (tmp_path / "model.onnx").write_bytes(LSTMS[name][0].SerializeToString())
         notes = import_onnx(tmp_path / "model.onnx").notes

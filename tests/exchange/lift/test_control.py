@@ -1,4 +1,4 @@
-"""If, Loop and Scan become the nodes within them, which compute what onnxruntime computes."""
+"""If, Loop and Scan are replaced by the nodes of their subgraphs, and agree with onnxruntime."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ COUNTERS = [
 
 
 def turns(*nodes: onnx.NodeProto, outputs: str, **weights: Any) -> onnx.NodeProto:
-    """A loop of `m` turns over a state `s`, which begins as x."""
+    """Return a loop of `m` iterations over a state `s`, which starts as x."""
     inside = graph([*nodes, node("Identity", "go", "on")], [*COUNTERS, state()], f"on {outputs}", **weights)
     inside.output[0].type.tensor_type.elem_type = TensorProto.BOOL
     return helper.make_node("Loop", ["m", "", "x"], ["y", "all"][: len(outputs.split())], body=inside)
@@ -72,7 +72,7 @@ def test_loops_are_unrolled(tmp_path: Path) -> None:
     text = agrees(model([loop], ("N", 3), m=np.array(3)), tmp_path)
     assert text.count("type: Dense") == 3
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
-    agrees(proto, tmp_path)  # a new axis in front, of turns
+    agrees(proto, tmp_path)  # the results of iterations are stacked along a new first axis
 
 
 def test_a_loop_without_iterations_returns_its_initial_states(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_scans_are_unrolled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lengths", ["", "five"])
 def test_scans_over_batches_of_sequences_are_unrolled(lengths: str, tmp_path: Path) -> None:
-    """Opset 8: a Scan of whole sequences, several of them, of which none is shorter."""
+    """In opset 8, Scan takes a batch of sequences; here all have the same length."""
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "sp"]
     inside = graph([node("Sub", "p s", "t"), node("Identity", "t", "u")], infos, "t u")
     for output in inside.output:
@@ -128,7 +128,7 @@ def test_scans_over_batches_of_sequences_are_unrolled(lengths: str, tmp_path: Pa
 def body(
     nodes: list[onnx.NodeProto], states: str, outputs: str, on: str = "on", go: str = "go", **weights: Any
 ) -> onnx.GraphProto:
-    """The body of a loop over several states."""
+    """Return the body of a loop over several states."""
     proto = graph(nodes, [*COUNTERS, *map(state, states.split())], f"{on} {outputs}", **weights)
     proto.input[1].name = go
     proto.output[0].type.tensor_type.elem_type = TensorProto.BOOL
@@ -154,7 +154,7 @@ def test_states_of_a_loop_swap_and_outer_tensors_are_read(tmp_path: Path) -> Non
 
 
 def test_a_loop_of_constants_and_outer_constants_is_folded(tmp_path: Path) -> None:
-    """Functions behind it are found: the loop's operands are constants, what it gives is none."""
+    """Folding the loop allows `silu` to be found after it: its operands are constants, but its result is not."""
     inside = body([node("Identity", "go", "on"), node("Add", "s r", "t")], "s", "t")
     loop = helper.make_node("Loop", ["m", "", "z"], ["all"], body=inside)
     nodes = [node("Relu", "x", "r"), loop, node("Sigmoid", "all", "a"), node("Mul", "all a")]

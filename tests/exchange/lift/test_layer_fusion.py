@@ -1,4 +1,4 @@
-"""Several layers that a model of others becomes are one layer, where they mean one."""
+"""Several imported layers are merged to one layer that means the same."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ UP = {"Transpose": {"perm": [0, 2, 1, 3]}}
 
 
 def heads(*letters: str, bias: bool = True) -> list[onnx.NodeProto]:
-    """Projections of x into heads (N, heads, T, size)."""
+    """Return projections of x to heads (N, heads, T, size)."""
     nodes = []
     for name in letters:
         nodes += chain(f"{name}m = MatMul x w{name}")
@@ -99,7 +99,7 @@ def attention(*between: str, bias: bool = True, guard: bool = False) -> onnx.Mod
 
 
 def of_groups(affine: bool = True, groups: int = 2, gamma: float = 1.0) -> onnx.ModelProto:
-    """Groups of channels as the channels of an InstanceNormalization."""
+    """Return a GroupNormalization, written as InstanceNormalization of reshaped channels."""
     nodes = chain("r = Reshape x split", "i = InstanceNormalization r ones zeros", "b = Reshape i whole")
     nodes += chain("m = Mul b g", "y = Add m o") if affine else chain("y = Identity b")
     return model(
@@ -111,7 +111,7 @@ def of_groups(affine: bool = True, groups: int = 2, gamma: float = 1.0) -> onnx.
 def dealt(
     shape: Sequence[int], split: Sequence[int], order: Sequence[int], expected_shape: Sequence[int]
 ) -> onnx.ModelProto:
-    """A model that splits axes, turns them and makes them one."""
+    """Return a model that splits axes, transposes them and joins them."""
     nodes = chain("r = Reshape x split", "t = Transpose r", "y = Reshape t whole", Transpose={"perm": order})
     return model(nodes, ("N", *shape), split=ints(0, *split), whole=ints(0, *expected_shape))
 
@@ -151,9 +151,9 @@ LOOK = [
 
 
 def of_one_product(exporter: str) -> onnx.ModelProto:
-    """Attention whose queries, keys and values are parts of one product, as PyTorch, timm and GPT-2 take it apart."""
+    """Return attention whose query, key and value are one product, which is split as by different exporters."""
     nodes = []
-    if exporter == "PyTorch":  # steps in front of samples
+    if exporter == "PyTorch":  # time-major
         nodes += chain("f = Transpose x", "m = MatMul f wi", "d = Add bi m", "r = Reshape d parts",
                        "u = Unsqueeze r zero", Transpose={"perm": [1, 0, 2]})  # fmt: skip
         nodes += chain("t = Transpose u", "c = Squeeze t third", Transpose={"perm": [3, 1, 2, 0, 4]})
@@ -183,7 +183,7 @@ def of_one_product(exporter: str) -> onnx.ModelProto:
 
 
 def as_one_node(separate: bool = False, **fields: Any) -> onnx.ModelProto:
-    """Attention by ONNX's own operator, which may have the heads apart already."""
+    """Return attention by ONNX's Attention operator, whose heads may be separate before."""
     names, before = "qm km vm", chain("qm = MatMul x wq", "km = MatMul x wk", "vm = MatMul x wv")
     behind = chain("y = MatMul o wo")
     if separate:
@@ -309,7 +309,7 @@ OTHER["weights that are read"].graph.output.append(onnx.helper.make_tensor_value
 
 
 def compare(proto: onnx.ModelProto, folder: Path) -> list[str]:
-    """The layers of a model that computes the same as it."""
+    """Check that the net agrees with the model; return its layers."""
     net, text = imported(proto, folder)
     (spec,) = net.spec.inputs.values()
     x = random.normal(size=(2, *spec.shape)).astype("float32")
@@ -333,8 +333,8 @@ def test_other_graphs_do_not_become_these_layers(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("cut", ["Slice", "Slice back", "Split"])
-def test_steps_in_front_of_samples_are_cut(cut: str, tmp_path: Path) -> None:
-    """Slices of several steps of (T, N, 3), which keep their order."""
+def test_time_major_data_is_sliced(cut: str, tmp_path: Path) -> None:
+    """Slices of several steps of (T, N, 3), in the same order."""
     turn = {"perm": [1, 0, 2]}
     nodes = chain("t = Transpose x", Transpose=turn)
     if cut == "Slice back":

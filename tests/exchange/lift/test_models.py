@@ -1,4 +1,4 @@
-"""Models of others become nets that compute the same."""
+"""Models of other programs become nets that compute the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on single elements, places and orders: each small model against ONNX Runtime, with its last line."""
+"""Elementwise operators, indexing and sorting: each small model against ONNX Runtime, with its last line."""
 
 from __future__ import annotations
 
@@ -338,7 +338,7 @@ def test_classes_are_drawn_by_their_probabilities(tmp_path: Path) -> None:
 
 
 def test_a_window_of_even_size_has_one_more_channel_after_than_before(tmp_path: Path) -> None:
-    # ONNX: from c - floor((size - 1) / 2) to c + ceil((size - 1) / 2). ONNX Runtime refuses even sizes.
+    # ONNX's window reaches from c - floor((size - 1) / 2) to c + ceil((size - 1) / 2). ONNX Runtime refuses even sizes.
     proto = model([node("LRN", "x", size=4, alpha=0.7, beta=0.6, bias=2.0)])
     net, _ = imported(proto, tmp_path)
     x = floats(3, 2, 6, 5)

@@ -1,4 +1,4 @@
-"""Files that onnxruntime's optimizer writes, at each of its levels."""
+"""Files from onnxruntime's optimizer, at each of its levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of nodes that form one layer are recognized in each notation, and nothing else is."""
+"""Groups of nodes that form one layer are recognized in each notation, and similar groups are not."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ OTHER: dict[str, onnx.ModelProto] = {
 
 
 def compare(proto: onnx.ModelProto, folder: Path) -> str:
-    """The YAML of a model that computes the same as it."""
+    """Check that the net agrees with the model; return its YAML."""
     net, text = imported(proto, folder)
     (spec,) = net.spec.inputs.values()
     x = np.random.default_rng(3).normal(size=(3, *spec.shape)).astype("float32")
@@ -289,7 +289,7 @@ def test_nodes_without_operands(tmp_path: Path) -> None:
 
 
 def test_a_layer_norm_behind_many_sums_is_found(tmp_path: Path) -> None:
-    """The normalized value is itself a sum of sums, whose terms could be taken for the formula's."""
+    """The normalized value is itself a sum of sums, whose terms could be confused with those of the formula."""
     nodes, last = [], "x"
     for k in range(8):
         nodes += chain(f"s{k} = Sigmoid {last}", f"m{k} = Mul s{k} {last}", f"a{k} = Add {last} m{k}")

@@ -1,4 +1,4 @@
-"""Quantized models as others write them: ONNX Runtime finds the same whole numbers."""
+"""Quantized models of other programs give the integers of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_weights_are_made_floats_and_the_rest_is_layers(tmp_path: Path) -> None:
         "QuantizeLinear", "DequantizeLinear", "Conv2D", "QuantizeLinear", "DequantizeLinear",
     ]  # fmt: skip
     far = np.abs(net.predict({"x": X})["y"] - expected(proto, X))
-    assert (far > 0).mean() < 0.01  # sums in another order may lie on the other side of the middle of two numbers
+    assert (far > 0).mean() < 0.01  # sums in another order may be rounded to the neighboring integer
     assert far.max() <= 0.32
 
 

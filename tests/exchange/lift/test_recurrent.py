@@ -1,4 +1,4 @@
-"""Recurrent operators as others write them: steps in front, directions and samples behind, states beside."""
+"""Recurrent operators with time-major and batch-major data, both directions, and initial states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 
 
 def weights(kind: str, direction_count: int = 1) -> dict[str, Any]:
-    """Weights of 3 units that read 2 features."""
+    """Return the weights of 3 units for 2 features."""
     wide = 3 * GATES[kind]
     return {
         "w": floats(direction_count, wide, 2) - 0.5,
@@ -29,7 +29,7 @@ def weights(kind: str, direction_count: int = 1) -> dict[str, Any]:
 
 
 def same(proto: onnx.ModelProto, folder: Path, swapped: bool = True, **inputs: np.ndarray) -> str:
-    """The net computes what ONNX Runtime does; its YAML. `inputs` have their samples where the model has them."""
+    """Check that the net agrees with ONNX Runtime; return its YAML. `inputs` have the batch axis of the model."""
     net, text = imported(proto, folder)
     expected = open_session(proto.SerializeToString()).run(None, inputs)
     results = net.predict({name: x.swapaxes(0, 1) if swapped else x for name, x in inputs.items()})
@@ -42,7 +42,7 @@ def same(proto: onnx.ModelProto, folder: Path, swapped: bool = True, **inputs: n
 def of_sequences(
     kind: str, more: list[onnx.NodeProto], results: str = "a", outputs: str = "y", **attributes: Any
 ) -> Any:
-    """A model of sequences (T, N, 2) without first states."""
+    """Return a model of sequences (T, N, 2) without initial states."""
     direction_count = 2 if attributes.get("direction") == "bidirectional" else 1
     nodes = [node(kind, "x w r b", results, hidden_size=3, **attributes), *more]
     constants: dict[str, Any] = {"zero": ints(0), "one": ints(1), "last": np.int64(-1), "flat": ints(0, 0, -1)}
@@ -80,7 +80,7 @@ def test_states_of_several_layers_in_front_of_the_samples(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", GATES)
-def test_first_states_are_inputs(kind: str, tmp_path: Path) -> None:
+def test_initial_states_are_inputs(kind: str, tmp_path: Path) -> None:
     names = ["h", "c"][: STATES[kind]]
     results = ", ".join(["a", *(f"{name}2" for name in names)])
     nodes = [node(kind, " ".join(["x w r b ", *names]), results, hidden_size=3), node("Squeeze", "a one")]
@@ -90,7 +90,7 @@ def test_first_states_are_inputs(kind: str, tmp_path: Path) -> None:
     same(proto, tmp_path, x=random.normal(size=(4, 5, 2)).astype("float32"), **fed)
 
 
-def test_samples_in_front_and_constant_first_states(tmp_path: Path) -> None:
+def test_batch_major_data_and_constant_initial_states(tmp_path: Path) -> None:
     nodes = [node("RNN", "x w r   h", "a, k", hidden_size=3, layout=1, activations=["Relu"]), node("Squeeze", "a two")]
     constants: dict[str, Any] = {
         "w": weights("RNN")["w"],

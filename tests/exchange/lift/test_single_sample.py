@@ -1,4 +1,4 @@
-"""Models whose samples are mixed are read as one sample; a batch may also be elsewhere, or a part of an axis."""
+"""Models that mix samples become nets of a single sample; a batch may also be another axis, or part of one."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_the_only_open_size_is_requested_if_it_is_not_the_batch(tmp_path: Path) 
     assert net.spec.inputs["x"].shape == (2, 6, 5)
 
 
-def test_a_mask_of_each_window_of_each_sample_is_one_for_a_sample_that_is_the_model(tmp_path: Path) -> None:
-    """In Swin: with the number of samples that stands for an open batch, it would be too large to compute."""
+def test_a_mask_per_window_is_computed_for_a_single_sample(tmp_path: Path) -> None:
+    """As in Swin: computed for the placeholder of a dynamic batch size, the mask would be too large."""
     nodes = [
         *chain("s = Shape x", "n = Gather s zero", "u = Unsqueeze n at", "f = Concat u rest", "r = Expand mask f",
                "t = Mul r two", "k = Reshape t windows", "y = Add x k", Gather={"axis": 0}, Concat={"axis": 0}),
@@ -70,7 +70,7 @@ def test_a_mask_of_each_window_of_each_sample_is_one_for_a_sample_that_is_the_mo
     np.testing.assert_allclose(net.predict({"x": x})["y"], expected, rtol=1e-6)  # float32, one product
 
 
-def test_states_with_the_batch_in_their_midst_have_it_in_front(tmp_path: Path) -> None:
+def test_the_batch_axis_of_states_is_moved_to_the_front(tmp_path: Path) -> None:
     proto = joined(
         [node("MatMul", "h w", "z"), node("Squeeze", "z a", "s"), node("Add", "x s", "y"), node("Tanh", "z", "k")],
         {"x": ["batch", 3], "h": [1, "batch", 4]}, "y k", w=floats(4, 3), a=ints(0),
@@ -146,7 +146,7 @@ def test_a_model_that_computes_with_its_batch_size_is_a_single_sample(
 
 
 def test_a_note_warns_that_the_batch_size_may_enter_computations(tmp_path: Path) -> None:
-    """No other batch can be tried: a constant has the size too."""
+    """The model cannot be tried with another batch size, since a constant contains it."""
     nodes = [*SCALED, *chain("a = Reshape x t", "b = Mul a f", "y = Reshape b u")]
     proto = model(nodes, (3, 4, 5), first=np.array(0), t=ints(12, 5), u=ints(3, 4, 5))
     agrees(proto, tmp_path)

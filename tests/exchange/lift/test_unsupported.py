@@ -1,4 +1,4 @@
-"""Models of others that no net can be made of: every reason is told, all at once."""
+"""Models that cannot become nets: all reasons are reported at once."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_an_axis_that_is_called_unknown_has_no_name(tmp_path: Path) -> None:
 NEGATIVE = "LocalResponseNormalization does not take it: `k`: Input should be greater than 0"
 
 
-def test_all_of_it_at_once(tmp_path: Path) -> None:
+def test_all_reasons_are_reported_at_once(tmp_path: Path) -> None:
     nodes = [
         node("TfIdfVectorizer", "x x", "a", name="first"),
         node("TfIdfVectorizer", "a a", "b"),

@@ -1,7 +1,7 @@
-"""Layers' samples as Caffe's files, and those that have no form there.
+"""Layer samples as Caffe files, and the samples that Caffe cannot express.
 
-`python -m tests.exchange.formats.caffe.catalogue` counts them and writes `excluded.yaml`, with the reason for each
-that has none.
+`python -m tests.exchange.formats.caffe.catalogue` counts them and writes `excluded.yaml`, with the reason for each that
+cannot be exported.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ EXCLUDED = Path(__file__).with_name("excluded.yaml")
 
 
 def exportable(net: Net) -> Exportable:
-    """The net as writers are given it."""
+    """Return the net in the form that writers take."""
     return Exportable(net.spec, net.states, net.graph)
 
 
 def written(net: Net) -> tuple[bytes, bytes] | None:
-    """The net in text and its weights, as they are written; None where Caffe has no form of it."""
+    """Return the written net and weights as bytes; None if Caffe cannot express the net."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.caffemodel"
         try:
@@ -41,7 +41,7 @@ def written(net: Net) -> tuple[bytes, bytes] | None:
 
 
 def why_not(net: Net) -> str:
-    """Why a net of one layer has no form in Caffe; empty where it has one."""
+    """Return why a net of one layer cannot be exported to Caffe; empty if it can."""
     with TemporaryDirectory() as folder:
         try:
             write_caffe(Path(folder) / "model.caffemodel", exportable(net))
@@ -51,14 +51,14 @@ def why_not(net: Net) -> str:
 
 
 def reason(refused: InputError) -> str:
-    """The reason alone, without the layer."""
+    """Return the reason in an error, without the layer."""
     (problem,) = refused.problems
     assert " cannot be written for Caffe: " in problem.message
     return problem.message.partition(" cannot be written for Caffe: ")[2]
 
 
 def excluded() -> dict[str, str]:
-    """The reason of each case that has no form; layers that Caffe's writer does not know need not be listed."""
+    """Return the reason for each case without a form in Caffe, including layers that the writer does not know."""
     unknown = {
         case.id: f"Caffe has no layer of type {case.type}" for case in cases("layer") if case.type not in rules()
     }
@@ -66,7 +66,7 @@ def excluded() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write `excluded.yaml`, and print how many there are."""
+    """Write `excluded.yaml`, and print the counts."""
     cases_of_reason: dict[str, list[str]] = {}
     all_cases = cases("layer")
     for case in all_cases:
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def digest(files: tuple[bytes, bytes], inputs: dict[str, Any]) -> str:
-    """Another one where what is written or fed changes, but for the first line, which has netspec's version."""
+    """Return a digest of the files and inputs, except the first line, which contains netspec's version."""
     text, weights = files
     return sha256(b"".join([text.split(b"\n", 1)[1], weights, *map(bytes, inputs.values())])).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""Small nets of Caffe's for tests, and what netspec makes of them."""
+"""Helpers to import small Caffe nets in tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INPUT = 'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ {} }
 
 
 def with_input(layers: str, *dims: int) -> str:
-    """A prototxt whose input `x` has these sizes, the batch first."""
+    """Return a prototxt whose input `x` has these sizes, the batch first."""
     return INPUT.format(" ".join(f"dim: {size}" for size in dims)) + layers
 
 
@@ -33,12 +33,12 @@ def drafted(text: str, weights: dict[str, list[Any]] | None = None, folder: Path
 
 
 def spec_of(net_draft: NetDraft) -> NetSpec:
-    """The spec that the draft's YAML is."""
+    """Load the spec from the draft's YAML."""
     return load_net(parse_yaml(net_draft.draft.text(), "net.yaml"))
 
 
 def lines(net_draft: NetDraft) -> list[str]:
-    """The layers, each on a line."""
+    """Return the layers of the net file, as a line each."""
     return [flow(layer) for layer in parse_yaml(net_draft.draft.text(), "net.yaml")["layers"]]
 
 

@@ -1,4 +1,4 @@
-"""Caffe's solvers in plain NumPy, as its documentation and `src/caffe/solvers` say: one update of all parameters.
+"""Caffe's solvers in plain NumPy, after its documentation and `src/caffe/solvers`: one update of all parameters.
 
 A solver is given by the fields of its file; `rate` has the policies of the learning rate.
 """
@@ -15,7 +15,7 @@ Arrays = dict[str, Any]
 
 
 class Caffe:
-    """A solver with its history, and how many iterations it has done."""
+    """A solver with its history and iteration."""
 
     def __init__(self, fields: Mapping[str, Any], multipliers: Mapping[str, tuple[float, float]]) -> None:
         self.fields = {
@@ -30,7 +30,7 @@ class Caffe:
         self.current_step = 0
 
     def rate(self) -> float:
-        """SGDSolver::GetLearningRate, of the iteration to come."""
+        """SGDSolver::GetLearningRate for the next iteration."""
         f, t = self.fields, self.iteration
         base, gamma = f["base_lr"], f["gamma"]
         match f["lr_policy"]:
@@ -53,7 +53,7 @@ class Caffe:
         raise AssertionError(f["lr_policy"])
 
     def step(self, weights: Arrays, gradients: Arrays) -> Arrays:
-        """The weights after an iteration; gradients are the sums over `iter_size` batches."""
+        """Return the weights after an iteration; gradients are the sums over `iter_size` batches."""
         f, rate = self.fields, self.rate()
         limit = f["clip_gradients"]
         norm = np.sqrt(sum((g**2).sum() for g in gradients.values()))
@@ -69,7 +69,7 @@ class Caffe:
         return following
 
     def update(self, name: str, g: Any, rate: float) -> Any:
-        """ComputeUpdateValue: what is taken off a parameter."""
+        """ComputeUpdateValue: return what is subtracted from a parameter."""
         f = self.fields
         momentum, delta = f["momentum"], f["delta"]
         h, second = self.history.get(name, 0.0), self.second.get(name, 0.0)

@@ -1,4 +1,4 @@
-"""Net → Caffe's files → net computes the same, for every layer that has a form in Caffe; the others say why not."""
+"""Net → Caffe files → net gives the same results for every layer that Caffe can express; the others give a reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.registry.fast_samples import first_is_fast
 
 
 def again(net: Net, folder: Path, weights: str = "model.caffemodel") -> tuple[Net, tuple[str, ...]]:
-    """The net after a round trip, and what was told of it."""
+    """Return the net after a round trip, and the notes of the export."""
     notes = write_caffe(folder / weights, exportable(net))
     imported = read_prototxt(folder / "model.prototxt", ImportOptions(weights=folder / weights))
     (folder / "net.yaml").write_text(imported.net)

@@ -1,4 +1,4 @@
-"""Caffe's data layers as splits of training files, which netspec's own reader takes."""
+"""Caffe's data layers become splits of training files that netspec can read."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_tests_crop_the_center(tmp_path):
 
 
 def test_transforms_equal_caffe(tmp_path):
-    """DataTransformer: the part in the middle, (x − mean) · scale; rows and columns start at (size − crop) / 2."""
+    """DataTransformer crops the center and computes (x − mean) · scale; the crop starts at (size − crop) / 2."""
     images = np.random.default_rng(3).integers(0, 256, (5, 3, 9, 8)).astype(np.uint8)
     fields, _ = read(
         data_layer(LMDB, "crop_size: 4 mean_value: 10 mean_value: 20 mean_value: 30 scale: 0.5"), tmp_path, "TEST"
@@ -122,7 +122,7 @@ def test_transforms_equal_caffe(tmp_path):
         assert isinstance(spec, Transform)
         field, batch = spec.infer(field), spec.apply(batch, SampleKeys(1, 0, np.arange(5), 0))
     expected = (images[:, :, 2:6, 2:6] - np.array([10.0, 20, 30]).reshape(3, 1, 1)) * 0.5
-    np.testing.assert_allclose(batch, expected, atol=1e-4)  # 24 bits of numbers up to 255
+    np.testing.assert_allclose(batch, expected, atol=1e-4)  # 24 bits, values up to 255
 
 
 def test_a_duplicate_mean_is_rejected(tmp_path):
@@ -194,6 +194,6 @@ def test_a_source_without_a_name_and_one_that_no_file_can_have(tmp_path):
     assert fields["path"] == "x" * 5000
 
 
-def test_a_batch_of_nothing(tmp_path):
+def test_a_missing_batch_size_is_reported(tmp_path):
     _, remarks = read(data_layer('source: "db" backend: LMDB'), tmp_path)
     assert [problem.message for problem in remarks.problems] == ["no samples in a batch"]

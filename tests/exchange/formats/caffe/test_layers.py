@@ -1,6 +1,6 @@
-"""Each layer of Caffe's becomes a line of YAML, as a person would write it.
+"""Each layer of Caffe becomes a line of YAML like one that a person would write.
 
-The cases are in `layers.txt`: `# what: sizes of the input x`, layers of a prototxt, `->`, layers of the net file.
+The cases are in `layers.txt`: `# name: sizes of the input x`, layers of a prototxt, `->`, layers of the net file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Caffe's messages as text and as bytes: what is read, what is written, what damage says."""
+"""Caffe's messages as text and as bytes: reading, writing, and errors for damaged ones."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_text_and_bytes_hold_the_same():
 
 
 def test_bytes_equal_protocol_buffers():
-    # Written by hand after https://protobuf.dev/programming-guides/encoding/.
+    # Encoded by hand after https://protobuf.dev/programming-guides/encoding/.
     blob = Message("BlobProto", num=-1, data=np.array([1, 2], np.float32), shape=Message("BlobShape", dim=[300]))
     assert encode(blob) == (
         b"\x08" + b"\xff" * 9 + b"\x01" + b"\x2a\x08" + struct.pack("<2f", 1, 2) + b"\x3a\x04\x0a\x02\xac\x02"
@@ -117,7 +117,7 @@ def test_floats_with_a_tag_each_and_in_pieces():
 
 
 def test_repeated_messages_are_merged_and_the_last_scalar_wins():
-    layer = b"\xd2\x06\x02\x08\x05" + b"\xd2\x06\x04\x08\x06\x28\x02"  # convolution_param twice
+    layer = b"\xd2\x06\x02\x08\x05" + b"\xd2\x06\x04\x08\x06\x28\x02"  # two messages of the field convolution_param
     conv_param = decode(layer, "LayerParameter")["convolution_param"]
     assert (conv_param["num_output"], conv_param["group"]) == (6, 2)
 
@@ -139,7 +139,7 @@ def test_unknown_fields_are_kept():
     decoded = decode(content, "LayerParameter")
     assert [field.name for field in decoded.unknown] == ["202"]
     assert encode(decoded) == content
-    newer = decode(b"\x50\x07", "LayerParameter")  # a phase that there is not
+    newer = decode(b"\x50\x07", "LayerParameter")  # an unknown phase
     assert "phase" not in newer
     assert [field.name for field in newer.unknown] == ["phase = 7"]
 
@@ -187,7 +187,7 @@ def test_wrong_text_is_reported_with_its_position(text, expected):
     message = failure(parse, text, "NetParameter", "net.prototxt")
     assert expected in message
     assert "net.prototxt:" in message
-    assert time.process_time() - began < 2  # nothing takes longer than its length asks for
+    assert time.process_time() - began < 2  # the time is at most proportional to the length
 
 
 def test_all_wrong_values_are_reported_at_once():

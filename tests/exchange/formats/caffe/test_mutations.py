@@ -1,4 +1,4 @@
-"""Texts and bytes that chance has changed: read, or refused with an error meant for the user; never anything else."""
+"""Random changes of texts and bytes: the result is read, or refused with an error for users."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def outcome(call: Callable[[], object]) -> str:
 
 @st.composite
 def changed(draw, tokens):
-    """Tokens of which some are left out, exchanged or repeated."""
+    """Tokens, some of which are removed, replaced or repeated."""
     tokens = [*tokens]
     for _ in range(draw(st.integers(1, 3))):
         index = draw(st.integers(0, len(tokens) - 1))

@@ -1,4 +1,4 @@
-"""Weights of Caffe: in the files of nets, in files of their own, onto nets that are there; and those that lie."""
+"""Caffe weights: in the files of nets, in separate files, for existing nets; and files with false sizes."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_weights_with_their_net(tmp_path):
 
 def test_large_kernels_are_turned_piece_by_piece():
     stored = np.frombuffer(b"\0" + np.arange(200 * 130, dtype=np.float32).tobytes(), np.uint8)[1:].view(np.float32)
-    kernel = stored.reshape(200, 130)  # as it lies in a file: anywhere
+    kernel = stored.reshape(200, 130)  # stored at an odd address, like data in a file
     transposed = fitted(kernel.T, (130, 200))
     np.testing.assert_array_equal(transposed, kernel.T)
     assert transposed.flags.aligned
@@ -199,7 +199,7 @@ def blob_file(tmp_path: Path, *blobs: Message) -> Path:
 @pytest.mark.parametrize(
     ("dims", "count"), [([2**62, 4], 1), ([3], 2), ([-1, -1], 1), ([0], 1), ([1] * 40, 1), ([10**6] * 3, 0)]
 )
-def test_shapes_that_lie(tmp_path, dims, count):
+def test_false_shapes_are_refused(tmp_path, dims, count):
     blob = Message("BlobProto", shape=Message("BlobShape", dim=dims), data=np.zeros(count, np.float32))
     with pytest.raises(InputError, match=r"blob 0 of the layer `a`: its shape is"):
         read_weights(blob_file(tmp_path, blob))
@@ -238,7 +238,7 @@ def test_inconsistent_hdf5_is_rejected(tmp_path):
     assert "contains itself" in told(loop)
 
 
-# Weights onto a net that is there
+# Weights for existing nets
 
 
 NET = """
@@ -284,7 +284,7 @@ def test_weights_onto_a_net(tmp_path, named):
         for name, arrays in weights.items():
             for index, array in enumerate(arrays):
                 file[f"data/{name}/{index}"] = array
-    if named == "other":  # only the net says that it belongs to the BatchNorm
+    if named == "other":  # only the net shows that this Scale belongs to the BatchNorm
         with pytest.raises(InputError, match="`conv1/bn/gamma` is missing"):
             load(tmp_path / "net.yaml", tmp_path / "w.h5")
     else:

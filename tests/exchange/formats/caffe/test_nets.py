@@ -1,4 +1,4 @@
-"""Whole nets of Caffe's: phases, versions, inputs, losses, weights, and what is said of what cannot be."""
+"""Complete Caffe nets: phases, versions, inputs, losses, weights, and reports of what is not supported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_losses_of_classes(layer, expected):
     ("type_", "expected"),
     [
         ("EuclideanLoss", "{type: Euclidean, from: [y, label]}"),
-        # Caffe adds up all numbers of a sample, where ours is their mean along the last axis.
+        # Caffe sums over all elements of a sample; netspec averages over the last axis.
         ("SigmoidCrossEntropyLoss",
          "{type: BinaryCrossentropy, from: [y, label], from_logits: true, reduction: batch_size, weight: 3.0}"),
     ],
@@ -51,10 +51,10 @@ def test_losses_of_values(type_, expected):
     text = data + dense("y", "x") + f'layer {{ name: "loss" bottom: "y" bottom: "label" type: "{type_}" }}'
     net_draft = drafted(text, shapes={"x": (5,)})
     assert [flow(loss) for loss in net_draft.draft.losses] == [expected]
-    assert net_draft.draft.inputs["label"] == {"shape": [3]}  # that of what it is compared with
+    assert net_draft.draft.inputs["label"] == {"shape": [3]}  # the shape of the prediction
 
 
-def test_the_loss_of_sigmoids_is_caffes():
+def test_the_loss_of_sigmoids_equals_caffe():
     data = 'layer { name: "d" type: "HDF5Data" top: "x" top: "t" }\n'
     net_draft = drafted(
         data + 'layer { name: "y" type: "Power" bottom: "x" top: "y" }\n'
@@ -65,7 +65,7 @@ def test_the_loss_of_sigmoids_is_caffes():
     x, t = rng.normal(size=(4, 2, 5)).astype(np.float32), rng.random((4, 2, 5)).astype(np.float32)
     losses, _ = load(spec_of(net_draft)).loss_and_gradients({"x": x, "t": t})
     expected = (np.log1p(np.exp(x.astype(np.float64))) - x * t).sum() / 4
-    assert sum(losses.values()) == pytest.approx(expected, rel=1e-5)  # float32 sums of 40 numbers
+    assert sum(losses.values()) == pytest.approx(expected, rel=1e-5)  # float32 sums of 40 terms
 
 
 def test_the_matrix_of_a_loss_is_read_from_its_file(tmp_path):
@@ -119,7 +119,7 @@ def test_multipliers():
         "{name: b, type: Dense, learning_rate_multiplier: 2, weight_decay_multiplier: {kernel: 0, bias: 0.5}, units: 3}"
     )
     assert rows[3] == "{name: y, type: Dense, weight_decay_multiplier: {kernel: 0}, units: 3}"
-    assert "multiplier" not in drafted(text).draft.text()  # nothing is trained
+    assert "multiplier" not in drafted(text).draft.text()  # multipliers do not matter without losses
 
 
 # Phases
@@ -132,7 +132,7 @@ def test_one_net_for_training_and_testing():
     prob = 'layer { name: "prob" type: "Softmax" bottom: "y" top: "prob" include { phase: TEST } }\n'
     net_draft = drafted(train + test + dense("a", "x") + drop + dense("y", "a") + LOSS + prob)
     assert [layer.name for layer in net_draft.draft.layers] == ["a_flatten", "a", "drop", "y", "prob"]
-    assert net_draft.draft.outputs == []  # the last layer's
+    assert net_draft.draft.outputs == []  # by default, the output is that of the last layer
     assert [sorted(node.phases) for node in net_draft.data] == [["TRAIN"], ["TEST"]]
     only = drafted(train + test + dense("a", "x") + drop + dense("y", "a") + LOSS + prob, phase="test")
     assert [layer.name for layer in only.draft.layers] == ["a_flatten", "a", "y", "prob"]
@@ -245,7 +245,7 @@ def test_inputs_of_old_nets():
     assert "--shape a=" in message
 
 
-# What the layers of data say
+# Facts from data layers
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_class_indices_that_are_compared_are_integers():
     spec_of(net_draft)
 
 
-# What cannot be
+# Unsupported layers and mistakes
 
 
 def test_a_layer_that_writes_nothing():
@@ -349,7 +349,7 @@ def test_everything_is_reported_at_once_with_its_position():
         "net.prototxt:9:1: error: NetParameter of Caffe has no `nmae`",
     ):
         assert part in message
-    assert "after" not in message  # it reads what has been told of
+    assert "after" not in message  # the layer's input is missing because of an error that is already reported
     assert message.endswith("8 errors")
 
 

@@ -1,4 +1,4 @@
-"""Layers of Caffe's that cut parts out: Im2col, and Crop from the samples on."""
+"""Caffe layers that extract parts of tensors: Im2col, and Crop with axis 0."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.exchange.formats.caffe.prototxt import answers, drafted, failure, lin
 
 
 def test_patches_are_those_that_a_convolution_reads():
-    """A product of each patch with a kernel is the convolution."""
+    """The product of each patch with a kernel equals the convolution."""
     window = "convolution_param { num_output: 3 kernel_h: 2 kernel_w: 3 pad: 1 stride: 2 dilation: 2 bias_term: false }"
     point = "convolution_param { num_output: 3 kernel_size: 1 }"
     convolution_layer = f'layer {{ name: "y" type: "Convolution" bottom: "p" top: "y" {point} }}'
@@ -35,6 +35,6 @@ def test_a_crop_from_the_samples_on_leaves_them_as_they_are():
 
 
 def test_patches_of_an_absurd_image_are_refused():
-    """Found by fuzzing: a number for each of its rows would have filled the memory."""
+    """Found by fuzzing: a list of the rows would have filled the memory."""
     cut = 'layer { name: "p" type: "Im2col" bottom: "x" top: "p" convolution_param { kernel_size: 2 stride: 2 } }'
     assert "a tensor is too large for any machine" in failure(with_input(cut, 2, 3, 99999999999, 8))

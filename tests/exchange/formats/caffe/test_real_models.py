@@ -1,4 +1,4 @@
-"""Real nets of Caffe's, in the folder that NETSPEC_MODELS names: every one is read, and answers as Caffe's do."""
+"""Real Caffe models, in the folder NETSPEC_MODELS: all are read, and give Caffe's results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def short(path: Path) -> str:
 
 
 @needs_models
-def test_all_of_them_are_there():
+def test_all_models_are_present():
     assert sum("bvlc" in path.parts for path in FILES) == 54
     assert len(NETS) == 35
 
@@ -70,7 +70,7 @@ def test_every_text_is_read_and_written_back(path):
 
 @pytest.mark.parametrize("path", NETS, ids=short)
 def test_every_net_of_standard_layers_compiles(path):
-    if path.name == "linreg.prototxt":  # its loss is a layer of Python code
+    if path.name == "linreg.prototxt":  # its loss is computed by a Python layer
         with pytest.raises(InputError, match=r"layer `loss` \(Python\): it runs code from another file"):
             read_prototxt(path, options(path))
         return
@@ -94,7 +94,7 @@ def model(imported: Imported, folder: Path) -> Model:
 @pytest.mark.parametrize("single_sample", [False, True])
 def test_lenet_reads_mnist(tmp_path, single_sample):
     weights = ROOT / "lenet/lenet_iter_10000.caffemodel"
-    if single_sample:  # the net that is in the weights, as it was trained
+    if single_sample:  # the net in the weights file, as it was trained
         imported = read_caffemodel(weights, ImportOptions(shapes={"data": (1, 28, 28)}))
         assert "losses:" in imported.net
     else:
@@ -153,7 +153,7 @@ def test_a_net_in_its_weights_equals_the_prototxt():
 @needs_models
 @pytest.mark.parametrize("name", ["mtcnn/det1", "mtcnn/det2", "lenet/lenet", "cifar10_quick/cifar10_quick"])
 def test_real_nets_round_trip(tmp_path, name):
-    """To the last bit: the same layers with the same weights."""
+    """The results are bit-identical: same layers with the same weights."""
     path = ROOT / f"{name}.prototxt"
     (weights,) = [file for file in path.parent.glob(f"{path.stem}*.caffemodel*") if "reference" not in file.name]
     imported = read_prototxt(path, ImportOptions(weights=weights))

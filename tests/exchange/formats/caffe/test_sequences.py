@@ -1,4 +1,4 @@
-"""Recurrent layers of Caffe's, whose sequences are (T, N, …), against formulas in NumPy."""
+"""Recurrent layers of Caffe, whose sequences are (T, N, …), against formulas in NumPy."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-def test_lstm_is_caffes():
+def test_lstm_equals_caffe():
     w, b, u, x = drawn((4 * H, D), (4 * H,), (4 * H, H), (T, N, D))
     net_draft = drafted(HEAD + RECURRENT.format("LSTM", ""), {"r": [w, b, u]})
     assert net_draft.draft.inputs == {"x": {"shape": [T, D]}}
     assert net_draft.notes == ["`r`: every sequence starts from zero states; `cont` is left out"]
     h, c, expected = np.zeros((N, H)), np.zeros((N, H)), []
-    for step in x:  # lstm_unit_layer.cpp: gates in the order i, f, o, g
+    for step in x:  # lstm_unit_layer.cpp has the gates in the order i, f, o, g
         i, f, o, g = np.split(step @ w.T + b + h @ u.T, 4, axis=1)
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
@@ -50,7 +50,7 @@ def test_lstm_is_caffes():
     np.testing.assert_allclose(computed, np.stack(expected, 1), rtol=1e-4, atol=1e-6)  # float32, five steps
 
 
-def test_rnn_is_caffes():
+def test_rnn_equals_caffe():
     w, b, u, out, bias, x = drawn((H, D), (H,), (H, H), (H, H), (H,), (T, N, D))
     net_draft = drafted(HEAD + RECURRENT.format("RNN", ""), {"r": [w, b, u, out, bias]})
     h, expected = np.zeros((N, H)), []
@@ -60,11 +60,11 @@ def test_rnn_is_caffes():
     (computed,) = answers(net_draft, x.swapaxes(0, 1))
     np.testing.assert_allclose(computed, np.stack(expected, 1), rtol=1e-4, atol=1e-6)  # float32, five steps
     assert lines(net_draft)[1] == "{name: r_output, type: Dense, units: 2, activation: tanh}"
-    fresh = drafted(HEAD + RECURRENT.format("RNN", ""))  # without weights, first values count
+    fresh = drafted(HEAD + RECURRENT.format("RNN", ""))  # without weights, the net file has initializers
     assert "kernel_initializer: {type: RandomUniform, minval: 0.0, maxval: 1.0}" in lines(fresh)[1]
 
 
-def test_a_single_step_is_caffes():
+def test_single_step_equals_caffe():
     head = """layer { name: "in" type: "Input" top: "c" top: "x" top: "cont"
       input_param { shape { dim: 1 dim: 3 dim: 2 } shape { dim: 1 dim: 3 dim: 8 } shape { dim: 1 dim: 3 } } }
     layer { name: "u" type: "LSTMUnit" bottom: "c" bottom: "x" bottom: "cont" top: "c2" top: "h" }
@@ -94,7 +94,7 @@ def test_axes_of_sequences():
     spec_of(net_draft)
     joined = 'layer { name: "j" type: "Concat" bottom: "r" bottom: "x" top: "j" concat_param { axis: 0 } }\n'
     text = HEAD.replace(f"dim: {D}", f"dim: {H}") + RECURRENT.format("LSTM", "") + joined
-    assert lines(drafted(text))[1] == "{name: j, type: Concatenate, from: [r, x]}"  # steps behind steps
+    assert lines(drafted(text))[1] == "{name: j, type: Concatenate, from: [r, x]}"  # concatenates steps
 
 
 @pytest.mark.parametrize(

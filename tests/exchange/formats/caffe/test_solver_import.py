@@ -1,4 +1,4 @@
-"""`netspec import solver.prototxt`: which net, in which phases, on what data; and the states of solvers."""
+"""`netspec import solver.prototxt`: the net, its phases and its data; and states of solvers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def imported(folder: Path, solver: str, weights: Path | None = None, **files: st
 
 
 def loaded(folder: Path, result: Imported) -> TrainSpec:
-    """The training as netspec itself reads it."""
+    """Load the training as netspec reads it."""
     (folder / "net.yaml").write_text(result.net)
     (folder / "train.yaml").write_text(result.train)
     return load_train(folder / "train.yaml")
@@ -167,7 +167,7 @@ def weights_of(folder: Path, kernel: np.ndarray, bias: np.ndarray) -> Path:
 
 
 def state_of(folder: Path, kind: str, history: list[np.ndarray], learned: str, step: int = 7) -> Path:
-    """A state as Caffe writes it: HDF5, or a message in binary."""
+    """Write a solver state in one of Caffe's formats: HDF5, or a binary message."""
     path = folder / f"small_iter_7.solverstate{kind}"
     if kind:
         with h5py.File(path, "w") as file:
@@ -197,7 +197,7 @@ SLOTS = {
 @pytest.mark.parametrize("kind", ["", ".h5"])
 @pytest.mark.parametrize("type_", SLOTS)
 def test_the_history_becomes_slots(tmp_path, type_, kind):
-    """All first arrays, then all second ones; matrices of InnerProduct lie the other way round here."""
+    """The history has all first slots, then all second slots; matrices of InnerProduct are transposed."""
     random = np.random.default_rng(1)
     slots, more = SLOTS[type_]
     shapes = [(5, 18), (5,)] * len(slots)
@@ -301,7 +301,7 @@ def test_all_solvers_of_bvlc_import():
     assert len(solvers) == 25
     open_sizes = {"data": (784,), "pair_data": (2, 28, 28)}
     for path in solvers:
-        if path.name == "lenet_auto_solver.prototxt":  # its nets are made by a notebook
+        if path.name == "lenet_auto_solver.prototxt":  # a notebook creates its nets
             with pytest.raises(InputError, match=r"names a net that does not exist: mnist/lenet_auto_train\.prototxt"):
                 read_solver(path, ImportOptions())
             continue

@@ -18,8 +18,8 @@ from tests.exchange.formats.caffe.solver_formulas import Caffe
 from tests.solvers.problem import MULTIPLIERS, Quadratic, training
 
 STEPS = 10
-# Only rounding separates the two: 10 steps of some 20 operations on numbers near 1 in float64 (ε = 1e-16); where a
-# root is taken of a sum of squares near 1e-8 it may be a million times that.
+# Only rounding differs: 10 steps of some 20 operations on values near 1 in float64 (ε = 1e-16). The root of a sum of
+# squares near 1e-8 can amplify this a million times.
 TOLERANCE = 1e-10
 
 RATES: dict[str, dict[str, Any]] = {
@@ -58,7 +58,7 @@ RULES: list[dict[str, Any]] = [
 
 
 def text_of(fields: dict[str, Any]) -> str:
-    """The fields as they stand in a solver file; names of enums have no quotes."""
+    """Write fields as in a solver file; values of enums have no quotes."""
     several = {name: value if isinstance(value, tuple) else (value,) for name, value in fields.items()}
     plain = {name: name == "solver_type" for name in fields}
     return "\n".join(
@@ -97,7 +97,7 @@ def test_a_policy_that_changes_nothing_is_a_number():
 
 @pytest.mark.parametrize("fields", RULES, ids=lambda fields: " ".join(map(str, fields.values())))
 def test_ten_steps_equal_caffe(fields):
-    """With multipliers of rates and decays, and a rate that falls."""
+    """With multipliers of learning rates and decays, and a decreasing rate."""
     policy = {"lr_policy": "inv", "gamma": 0.3, "power": 0.75}
     solver, notes = read(solver_of(**policy, **fields))
     assert notes == []

@@ -252,7 +252,7 @@ class Written:
 
     @property
     def keras_inputs(self) -> list[np.ndarray]:
-        """The inputs as they lie in Keras."""
+        """The inputs with axes in Keras's order."""
         names = self.net.graph(1).inputs()
         return [
             self.inputs[name].transpose(tensor.order) for name, tensor in zip(names, self.model.inputs, strict=True)
@@ -272,7 +272,7 @@ SAMPLES = {case.id: case for case in cases("layer") if not case.sample.masks}  #
 
 @cache
 def written(name: str) -> Written:
-    """The net of `NETS` or `SAMPLES` with this name."""
+    """Return the net of `NETS` or `SAMPLES` with this name."""
     if name in SAMPLES:
         return _written_sample(SAMPLES[name])
     inputs, layers, more = NETS[name]
@@ -294,7 +294,7 @@ def _written_sample(case: SampleCase) -> Written:
 
 def names_of_nets(excluded: Collection[str] = ()) -> list[Any]:
     """Parameters of a test of all nets: all but the first sample of each layer are slow."""
-    import pytest  # not there if answers are recorded
+    import pytest  # this module does not exist where Keras's answers are recorded
 
     cases = [case for name, case in SAMPLES.items() if name not in excluded]
     samples = [pytest.param(param.values[0].id, marks=param.marks, id=param.id) for param in first_is_fast(cases)]

@@ -1,4 +1,4 @@
-"""Files of Keras with what its models answered, as `tests/peers/record_keras.py` wrote them."""
+"""Keras files and the results of their models, recorded by `tests/peers/record_keras.py`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TURNED = re.compile(r"the (?:input|output) `(.+)` is (\[.*\]), channels first; 
 
 
 def opened(imported: Imported, folder: Path, device: str = "reference") -> Model:
-    """The net that was imported, with its weights, as `netspec import` writes both.
+    """Open an imported net with its weights, through files as `netspec import` writes them.
 
-    By default nothing is compiled to machine code for a net that runs once: all kernels compute the same.
+    By default, runs on the reference kernels, since compiling kernels does not pay off for a net that runs once.
     """
     (folder / "net.yaml").write_text(imported.net, encoding="utf-8")
     write_weights(folder / "weights.h5", imported.arrays, net=imported.net, name="imported", **imported.meta)
@@ -28,7 +28,7 @@ def opened(imported: Imported, folder: Path, device: str = "reference") -> Model
 
 
 def turned(name: str, array: np.ndarray, notes: tuple[str, ...]) -> np.ndarray:
-    """An array of Keras in the order of axes that the net has it in, which the notes tell."""
+    """Transpose an array of Keras to the net's axes, as the notes of the import state."""
     for note in notes:
         match = _TURNED.fullmatch(note)
         if match and match[1] == name:
@@ -52,7 +52,7 @@ def sizes_in(text: str) -> list[int]:
 def answers(
     model: Model, imported: Imported, recorded: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The net's prediction and Keras's, for each output."""
+    """Return the prediction of the net and that of Keras, for each output."""
     feeds = {}
     for key in recorded:
         if key.startswith("in_") and key[3:] in model.spec.inputs:

@@ -92,7 +92,7 @@ def test_weights_are_below_the_layers_in_the_order_of_the_configuration(tmp_path
 
 
 def test_layers_are_ordered_by_their_distance_from_the_outputs() -> None:
-    """Keras's own files have this order: a short branch comes late, although it is declared first."""
+    """Keras's own files have this order: a short branch is late even if it is declared first."""
     model = KerasModel("m")
     tensors: dict[str, KerasTensor] = {}
     edges = {"x": "", "short": "x", "a": "x", "b": "a", "c": "b", "end": "c short"}
@@ -158,7 +158,7 @@ def test_a_layer_that_shares_parameters_and_computes_otherwise_has_them_as_const
     ],
 )
 def test_layers_that_keras_wraps_differently_become_operations(inner: Any) -> None:
-    """Keras with PyTorch loads no such layer in a TimeDistributed, or computes something else."""
+    """Keras on PyTorch cannot load such layers in a TimeDistributed, or computes something else."""
     net = Net.of(net_data({"type": "TimeDistributed", "layer": inner}, inputs={"x": {"shape": [2, 3, 5, 4]}}))
     operations = kinds(Written("y", net, {}))
     assert len(operations) > 3

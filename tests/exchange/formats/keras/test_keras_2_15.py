@@ -1,4 +1,4 @@
-"""Differences of files of Keras 2.15 from Keras 3: keys of base classes, and calls of TensorFlow's functions."""
+"""Files of Keras 2.15 differ from those of Keras 3: keys of base classes, and calls of TensorFlow functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANY, ALL = {"start": None, "stop": None, "step": None}, {"class_name": "__ellips
 
 
 def of_calls(path: Path, *calls: tuple[str, list[Any]], shape: tuple[int, ...] = X.shape[1:]) -> Path:
-    """A functional model of operations: each a function of TensorFlow and its call, the last the output."""
+    """Write a functional model of operations: each is a TensorFlow function with its call; the last is the output."""
     entry = {"class_name": "InputLayer", "config": {"batch_input_shape": [None, *shape], "dtype": "float32",
              "name": "x"}, "name": "x", "inbound_nodes": []}  # fmt: skip
     entries = []
@@ -142,7 +142,7 @@ def test_attention_states_the_shapes_that_it_was_built_for(tmp_path: Path) -> No
     )
     x = X[:, :5, 0, :1].repeat(4, 2)
     (actual,) = dict(opened(imported, tmp_path).predict({"x": x})).values()
-    value = x.sum(2, keepdims=True) * 0.5 + 0.5  # of each head and place the same
+    value = x.sum(2, keepdims=True) * 0.5 + 0.5  # equal for all heads and positions
     scores = np.exp(value @ value.transpose(0, 2, 1) * 2 / np.sqrt(2))
     mixed = scores / scores.sum(2, keepdims=True) @ value
     np.testing.assert_allclose(actual, (4 * 0.5 * mixed + 0.5).repeat(4, 2), rtol=1e-5)

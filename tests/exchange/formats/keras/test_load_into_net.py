@@ -1,4 +1,4 @@
-"""Weights of Keras onto a net that is there already."""
+"""Keras weights for an existing net."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize("suffix", ["weights.h5", "h5", "keras"])
 @pytest.mark.parametrize("name", ["images", "nested", "sequences"])
 def test_weights_of_every_layout_load_into_the_net(name: str, suffix: str, tmp_path: Path) -> None:
-    """The same arrays as where the file says the net: kernels turned, rows of a Dense put in order."""
+    """The arrays equal those of an import with the net: transposed kernels, permuted rows of Dense."""
     arrays = import_model(FILES / f"{name}.keras")
     model = load(written(tmp_path, arrays.net), FILES / f"{name}.{suffix}")
     assert set(model.parameters) == set(arrays.arrays)
@@ -32,7 +32,7 @@ def test_weights_of_every_layout_load_into_the_net(name: str, suffix: str, tmp_p
 
 @pytest.mark.parametrize(("name", "slots"), [("adafactor", "columns"), ("muon", "momentum")])
 def test_states_of_an_optimizer_are_stored_next_to_the_weights(name: str, slots: str, tmp_path: Path) -> None:
-    """A file of weights of a compiled model, as Keras writes it: its slots are no weights of any layer."""
+    """A weights file of a compiled model as Keras writes it: optimizer slots are not weights of a layer."""
     path = FILES / f"trained_{name}.weights.h5"
     with h5py.File(path) as file:
         assert len(file["optimizer/vars"]) > len(import_model(FILES / f"trained_{name}.keras").arrays)
@@ -64,7 +64,7 @@ def test_arrays_that_do_not_fit_are_reported_by_name(tmp_path: Path) -> None:
     assert "`classes/bias` has the wrong shape" in message
 
 
-def test_a_net_with_a_layer_more_misses_its_weights(tmp_path: Path) -> None:
+def test_weights_of_an_additional_layer_are_missing(tmp_path: Path) -> None:
     text = import_model(FILES / "images.keras").net.replace(
         "outputs:", "  - {name: more, type: Dense, from: classes, units: 2}\noutputs:"
     )

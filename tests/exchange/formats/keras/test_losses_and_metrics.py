@@ -27,7 +27,7 @@ def compiled(folder: Path, loss: Any, metrics: Sequence[Any] = (), units: int = 
 
 
 def compiled_old(folder: Path, loss: Any, metrics: Sequence[Any] = (), version: str = "2.15.0", **of: Any) -> Imported:
-    """The same in an HDF5 file of Keras 1 or 2."""
+    """The same for an HDF5 file of Keras 1 or 2."""
     units = of.get("units", UNITS)
     model = sequential(layer("Dense", name="out", units=units, batch_input_shape=[None, 4], trainable=True))
     weights = {"out": {"kernel:0": np.ones((4, units), np.float32), "bias:0": np.ones(units, np.float32)}}
@@ -46,7 +46,7 @@ def judged(imported: Imported) -> list[str]:
 
 
 def own(name: str) -> dict[str, Any]:
-    """A function in the form in which a `.keras` file refers to it."""
+    """Return a custom function as a `.keras` file refers to it."""
     return {"module": "builtins", "class_name": "function", "config": name, "registered_name": "function"}
 
 
@@ -58,7 +58,7 @@ CUSTOM = (
 
 @pytest.mark.parametrize("name", CUSTOM)
 def test_no_name_is_guessed(name: str, tmp_path: Path) -> None:
-    """Neither the nearest name nor one that only netspec or another tool has, as a string, a function or a class."""
+    """Names that are similar to Keras's, or that only netspec or other tools have: strings, functions, classes."""
     classes = {"module": None, "class_name": name, "config": {"name": "x"}, "registered_name": name}
     for setting in (name, own(name), classes, {"class_name": name, "config": {}}):
         for imported in (compiled(tmp_path, setting, [setting]), compiled_old(tmp_path, setting, [setting])):
@@ -74,7 +74,7 @@ def test_no_name_is_guessed(name: str, tmp_path: Path) -> None:
     [
         own("mine>mean_squared_error"),
         own("Custom>huber"),
-        own("mse"),  # no function of Keras has this name
+        own("mse"),  # the name is an alias, not the name of a function of Keras
         {"module": None, "class_name": "MeanSquaredError", "config": {}, "registered_name": "MeanSquaredError"},
         {"module": "mine.losses", "class_name": "Hinge", "config": {}, "registered_name": "Hinge"},
         {"module": "keras.losses", "class_name": "Hinge", "config": {}, "registered_name": "mine>Hinge"},
@@ -123,7 +123,7 @@ def test_names_that_keras_defines(loss: Any, metrics: list[Any], types: list[str
         ("2.9.0", 1, "mse", "accuracy", "BinaryAccuracy"),
         ("2.9.0", 3, "sparse_categorical_crossentropy", "accuracy", "SparseCategoricalAccuracy"),
         ("2.9.0", 3, "mse", wrapped("sparse_top_k_categorical_accuracy"), ""),
-        ("2.9.0", 3, "mse", "recall", ""),  # of Keras 3 alone
+        ("2.9.0", 3, "mse", "recall", ""),  # only in Keras 3
         ("2.9.0", 3, "mse", {"class_name": "Recall", "config": {"name": "recall"}}, "Recall"),
     ],
 )

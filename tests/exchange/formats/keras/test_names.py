@@ -1,4 +1,4 @@
-"""Keras's names and the places of a layer's variables, for every sample of every layer that has some."""
+"""Keras's names and paths of a layer's variables, for every sample of every layer with variables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.registry.parametrize import each_class
 
 
 def states(case: SampleCase) -> dict[str, tuple[int, ...]]:
-    """Names within the layer and shapes."""
+    """Return the names within the layer, and the shapes."""
     return {name.removeprefix("sample/"): info.value.shape for name, info in built(case, False).builder.states.items()}
 
 
@@ -73,7 +73,7 @@ def test_old_files_have_untrained_weights_last() -> None:
 
 def test_a_depthwise_kernel_has_adjacent_multipliers() -> None:
     (variable,) = of("DepthwiseConv1D", ["kernel"], kernel_size=1, depth_multiplier=2)
-    keras_array = np.array([[[1, 2], [3, 4], [5, 6]]])  # (window, channels, number)
+    keras_array = np.array([[[1, 2], [3, 4], [5, 6]]])  # (window, channels, multiplier)
     assert from_keras(keras_array, variable).ravel().tolist() == [1, 2, 3, 4, 5, 6]
 
 

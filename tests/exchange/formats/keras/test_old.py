@@ -1,4 +1,4 @@
-"""Models of Keras 1 and 2, whose names, orders of axes and layouts were others."""
+"""Models of Keras 1 and 2, with other names, axis orders and layouts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def convolved(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("ordering", ["tf", "th"])
 def test_keras_1(ordering: str, tmp_path: Path) -> None:
-    """Convolution2D with `nb_filter`, `border_mode`; a Flatten of either order of axes before a Dense."""
+    """Convolution2D with `nb_filter` and `border_mode`; a Flatten before a Dense, in both axis orders."""
     shape = [None, 5, 4, 2] if ordering == "tf" else [None, 2, 5, 4]
     model = sequential(
         layer("Convolution2D", name="conv", nb_filter=3, nb_row=2, nb_col=3, border_mode="valid", subsample=[1, 1],
@@ -54,7 +54,7 @@ def test_keras_1(ordering: str, tmp_path: Path) -> None:
     imported = import_model(path)
     image = drawn(3, 5, 4, 2)
     features = relu(convolved(image, kernel) + bias)
-    # Keras 1 flattened as memory lay: channels-first data stayed channels-first.
+    # Keras 1 flattened in memory order, so channels-first data remained channels-first
     flat = (features if ordering == "tf" else features.transpose(0, 3, 1, 2)).reshape(3, -1)
     (actual,) = dict(opened(imported, tmp_path).predict({"input": image.transpose(0, 3, 1, 2)})).values()
     np.testing.assert_allclose(actual, flat @ matrix + shift, rtol=1e-4, atol=1e-5)
@@ -96,7 +96,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def cudnn(x: np.ndarray, w: np.ndarray, r: np.ndarray, bw: np.ndarray, br: np.ndarray) -> np.ndarray:
-    """cuDNN's own formulas of an LSTM (i, f, c, o) or a GRU (z, r, h), with w: (gates, units, features) and so on.
+    """cuDNN's formulas for an LSTM (i, f, c, o) or a GRU (z, r, h), with w: (gates, units, features), and so on.
 
     https://docs.nvidia.com/deeplearning/cudnn/latest/api/cudnn-adv-library.html (cudnnRNNMode_t)
     """
@@ -117,9 +117,9 @@ def cudnn(x: np.ndarray, w: np.ndarray, r: np.ndarray, bw: np.ndarray, br: np.nd
 @pytest.mark.parametrize(("name", "gates"), [("CuDNNLSTM", 4), ("CuDNNGRU", 3)])
 @pytest.mark.parametrize("both_ways", [False, True])
 def test_layers_of_cudnn(name: str, gates: int, both_ways: bool, tmp_path: Path) -> None:
-    """Keras 2 wrote cuDNN's matrices as they lie in memory, under the shapes of its own, and both biases in a row.
+    """Keras 2 wrote cuDNN's matrices in their memory order, but with the shapes of Keras, and both biases concatenated.
 
-    So `_convert_rnn_weights` of its `hdf5_format` tells, which reads them into LSTM and GRU.
+    Source: `_convert_rnn_weights` in its `hdf5_format`, which converts them for LSTM and GRU.
     """
     fields: dict[str, Any] = {"name": "memory", "units": 3, "return_sequences": False, "trainable": True}
     shape = {"batch_input_shape": [None, 4, 2]}
@@ -147,7 +147,7 @@ def test_layers_of_cudnn(name: str, gates: int, both_ways: bool, tmp_path: Path)
 
 @pytest.mark.parametrize("ordering", ["tf", "th"])
 def test_keras_1_broadcasts_numbers_over_windows(ordering: str, tmp_path: Path) -> None:
-    """Deconvolution2D: each number times the kernel, added up; kernels lay as in convolutions, (window, in, out)."""
+    """Deconvolution2D adds up each element times the kernel; kernels are (window, in, out), as in convolutions."""
     sizes = [None, 3, 2, 2] if ordering == "tf" else [None, 2, 3, 2]
     model = sequential(
         layer("Deconvolution2D", name="up", nb_filter=3, nb_row=2, nb_col=3, border_mode="valid", subsample=[2, 1],
@@ -193,7 +193,7 @@ def test_keras_2_calls_functions_of_tensorflow(tmp_path: Path) -> None:
 
 
 def test_a_model_in_a_model_of_keras_2(tmp_path: Path) -> None:
-    """Its calls are counted from 1, its weights stand under its name: those of all layers, moving averages behind."""
+    """Calls of the inner model count from 1; its weights, of all layers, are under its name, moving averages last."""
     inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [
         layer("Dense", name="a", units=2, trainable=True, batch_input_shape=[None, 3]),
         layer("BatchNormalization", name="b", axis=[1], trainable=True),

@@ -1,4 +1,4 @@
-"""Nets of Keras, in every layout of its files, answer as they did there: every layer, and ways to join them."""
+"""Imported Keras models in each file layout give Keras's results: every layer, and combinations of layers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_answers_as_in_keras(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["images", "nested", "sequences"])
 def test_every_layout_gives_the_same_net(name: str) -> None:
     new, old = (import_model(FILES / f"{name}.{suffix}") for suffix in ("keras", "h5"))
-    assert new.net.splitlines()[1:] == old.net.splitlines()[1:]  # the first says the file
+    assert new.net.splitlines()[1:] == old.net.splitlines()[1:]  # except the first line, which names the file
     assert new.arrays.keys() == old.arrays.keys()
     for key, array in new.arrays.items():
         np.testing.assert_array_equal(array, old.arrays[key], err_msg=key)
@@ -48,7 +48,7 @@ def test_reads_as_if_a_person_had_written_it() -> None:
         "  - {name: conv2d, type: Conv2D, filters: 4, kernel_size: 3, padding: same}",
         "  - {name: batch_normalization, type: BatchNormalization}",
         "  - {name: max_pooling2d, type: MaxPooling2D}",
-        # Keras puts the channels behind the places before it flattens
+        # Keras moves the channels last before it flattens; this is folded into the weights of `dense`
         "  - {name: flatten, type: Flatten}",
         "  - {name: dense, type: Dense, units: 3}",
         "outputs: [dense]",
@@ -59,7 +59,7 @@ def test_shared_layers_share_and_frozen_ones_are_frozen() -> None:
     lines = import_model(FILES / "nested.keras").net.splitlines()
     (frozen,) = [line for line in lines if "name: frozen" in line]
     assert "trainable: false" in frozen
-    # `shared` is called twice in a model that is called twice; of the last call one output is read by nothing.
+    # `shared` is called twice in a model that is called twice; one output of the last call is not read.
     assert sum("share: tower/shared" in line for line in lines) == 2
     assert sum("share: head/" in line for line in lines) == 2  # Dense and BatchNormalization
 

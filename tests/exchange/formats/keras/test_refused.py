@@ -121,7 +121,7 @@ def test_models_without_end(tmp_path: Path) -> None:
 
 
 def test_models_that_call_each_other_over_and_over(tmp_path: Path) -> None:
-    """Twice each, 25 deep, without a layer in any: 33 million calls."""
+    """25 nested models without layers, each of which calls the inner one twice: 33 million calls."""
     entry = {**new("InputLayer", name="x", batch_shape=[None, 4]), "name": "x", "inbound_nodes": []}
     config: dict[str, Any] = {}
     for depth in range(25):
@@ -216,7 +216,7 @@ def test_archives_that_are_traps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["first.keras", "nested.h5"])
 def test_damage_ends_in_an_error(name: str, tmp_path: Path) -> None:
-    """Bytes changed and cut off at many places: an answer or an `InputError`, nothing else."""
+    """Bytes changed and files truncated at many positions: the result is an answer or an `InputError`, nothing else."""
     sound = (FILES / name).read_bytes()
     random = np.random.default_rng(7)
     path = tmp_path / name

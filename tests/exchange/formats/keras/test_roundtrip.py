@@ -1,4 +1,4 @@
-"""Net → Keras file → net computes the same, for every layer that Keras has."""
+"""Net → Keras file → net gives the same results for every layer that Keras has."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.exchange.nets import Arrays, Net
 
 @pytest.mark.slow
 def test_every_sample_is_written() -> None:
-    """Each sample of each layer is written; here it comes back, and Keras loads it in the peers' tests."""
+    """Every sample of every layer can be exported; other tests read the files again, here and in Keras."""
     assert [name for name in SAMPLES if not written(name).model.layers] == []
 
 
 def again(case: Written, folder: Path) -> Net:
-    """The net after a round trip."""
+    """Return the net after a round trip."""
     write_keras(folder / "model.keras", case.exportable)
     imported = import_model(folder / "model.keras")
     (folder / "net.yaml").write_text(imported.net)
@@ -32,9 +32,9 @@ def again(case: Written, folder: Path) -> Net:
 
 
 def fed(case: Written, after: Net) -> Iterator[Arrays]:
-    """The inputs as the net that came back may take them: in its axes, or as they lie in Keras, where shapes allow.
+    """Yield the inputs in each form that fits the imported net: with netspec's axes, or with Keras's.
 
-    What no layer says to be an image may be one, or not.
+    Unless a layer shows that an input is an image, both are possible.
     """
     ways: list[list[np.ndarray]] = []
     names = [name for name in case.net.spec.inputs if name in case.net.graph(1).inputs()]
@@ -76,11 +76,11 @@ def test_written_nets_are_read_again(name: str, tmp_path: Path) -> None:
     case = written(name)
     try:
         after = again(case, tmp_path)
-    except InputError as refused:  # statistics of the whole batch, which layers of single samples do not compute
+    except InputError as refused:  # the layer combines samples of a batch, which layers cannot express
         assert "it combines several samples" in str(refused)  # noqa: PT017  # one of two outcomes
         return
     assert any(agrees(case, after, inputs) for inputs in fed(case, after))
-    keras_model(Written(case.name, after, {}).exportable)  # nothing came that can't go
+    keras_model(Written(case.name, after, {}).exportable)  # the imported net can be exported again
 
 
 @pytest.mark.parametrize("name", NETS)

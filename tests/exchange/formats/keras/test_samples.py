@@ -1,4 +1,4 @@
-"""Indices that count through all samples of a batch: imported if they stay within each sample, refused otherwise."""
+"""Indices of samples within a batch: imported if each sample only uses its own index, refused otherwise."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ NUMBERS = [
 INPUTS = [given("data", 5, 2), given("places", 1), given("new", 2)]
 
 
-def test_a_row_of_each_sample_is_put_in(tmp_path: Path) -> None:
+def test_scattering_into_each_sample_is_imported(tmp_path: Path) -> None:
     index = op("Concatenate", "index", ["numbers", "places"], axis=1)
     scatter = op("ScatterUpdate", "put", "data", "index", "new", module=CORE, reduction="add")
     imported = import_model(functional(tmp_path / "m.keras", *INPUTS, *NUMBERS, index, scatter))
     (tmp_path / "net.yaml").write_text(imported.net)
     net = Net(load_net(tmp_path / "net.yaml"), imported.arrays)
-    assert [getattr(layer, "type", "") for layer in net.spec.layers] == ["Cast", "ScatterND"]  # no number of any sample
+    assert [getattr(layer, "type", "") for layer in net.spec.layers] == ["Cast", "ScatterND"]  # sample indices are gone
     data, new = np.ones((3, 5, 2), "float32"), np.arange(6, dtype="float32").reshape(3, 2)
     (output,) = net.predict({"data": data, "places": np.array([[4], [0], [4]], "float32"), "new": new}).values()
     for sample, index_ in enumerate((4, 0, 4)):

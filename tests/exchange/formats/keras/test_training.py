@@ -35,7 +35,7 @@ LAYERS_OF_IT = {
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_the_next_step_equals_keras(name: str, tmp_path: Path) -> None:
-    """Three steps in Keras, the fourth in both: weights, moving averages and slots all count in it."""
+    """Keras took three steps and a fourth, which must equal netspec's: weights, moving averages and slots matter."""
     imported = import_model(FILES / name)
     (tmp_path / "net.yaml").write_text(imported.net, encoding="utf-8")
     (tmp_path / "train.yaml").write_text(imported.train, encoding="utf-8")
@@ -61,12 +61,13 @@ def test_the_next_step_equals_keras(name: str, tmp_path: Path) -> None:
             keys = [key for key in after if key.startswith("after_") and key.endswith(f"/{field.name}")]
             (expected,) = [after[key] for key in keys if name_of_layer in key]
             actual = to_keras(np.asarray(compiler.states[f"{name_of_layer}/{field.state}"]), field)
-            if name_of_layer == "classes" and field.state == "kernel":  # (C, H, W) rows here, (H, W, C) there
+            # Rows are in the order (C, H, W) here, (H, W, C) in Keras.
+            if name_of_layer == "classes" and field.state == "kernel":
                 actual = actual.reshape(3, 3, 2, 4).transpose(1, 2, 0, 3).reshape(18, 4)
             compared += 1
-            if f"`{name_of_layer}/{field.state}`" in factored:  # of which the rule differs, as the note says
+            if f"`{name_of_layer}/{field.state}`" in factored:  # the note says that this update rule differs
                 continue
-            # A step moves weights by some 1e-2; of sums in float32 in another order 1e-6 of that is left.
+            # A step changes weights by some 1e-2; sums in another order differ by 1e-6 of that.
             np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6, err_msg=f"{name_of_layer}/{field.state}")
     assert compared == len(imported.arrays)
 
@@ -166,7 +167,7 @@ def test_optimizers_keep_the_rules_of_their_version(name: str) -> None:
     ([(), (), *[(4, 2), (2,)] * 2], 5), ([(), *[(4, 2), (2,)] * 2], 5), ([(4, 2), (2,)] * 2, 0), ([()], 0),
 ])  # fmt: skip
 def test_states_of_an_old_nadam(shapes: list[tuple[int, ...]], slots: int, tmp_path: Path) -> None:
-    """With the product of momenta, without it, without the step; and before the first step."""
+    """States with and without the product of momenta, without the step, and before the first step."""
     step = 2 if len(shapes) > 1 else 0
     setting = [np.full(shape, step if index == 0 else 0.25, np.float32) for index, shape in enumerate(shapes)]
     training = {"loss": "mse", "optimizer_config": optimizer("Nadam", lr=0.1, schedule_decay=0.5)}

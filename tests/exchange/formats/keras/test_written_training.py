@@ -1,4 +1,4 @@
-"""A training in a file that is written for Keras: what comes back, and what is told that does not."""
+"""A training in a file that is written for Keras: what an import restores, and notes on the rest."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_solver_states_and_step_round_trip(case: Training, tmp_path: Path) -> No
     after: Any = load_train(tmp_path / "train.yaml")
     before: Any = case.spec
     assert after.solver.model_dump(exclude=RATE) == before.solver.model_dump(exclude=RATE)
-    for step in range(25):  # a schedule that takes the length of the training is written with it
+    for step in range(25):  # a schedule that depends on the length of the training contains it in the file
         assert after.solver.learning_rate.value(step, 1000) == before.solver.learning_rate.value(step, 20)
     assert [loss.weight for loss in after.net.losses] == sorted(loss.weight for loss in before.net.losses)
     assert sorted(metric.type for metric in after.net.metrics) == sorted(metric.type for metric in before.net.metrics)
 
 
 def test_states_of_learned_arrays_become_states_of_keras_layers(tmp_path: Path) -> None:
-    """Bias is an Embedding of one row there, Scale an EinsumDense: names and shapes are other ones, numbers are not."""
+    """In Keras, Bias is an Embedding of one row, and Scale an EinsumDense: same values, other names and shapes."""
     (training,) = (training for training in trainings() if training.net is LEARNED)
     exportable = training.exportable()
     write_keras(tmp_path / "model.keras", exportable)
@@ -91,7 +91,7 @@ def test_settings_that_an_optimizer_lacks_are_noted(solver: dict[str, Any], mess
     assert len(model.optimizer) >= 2
 
 
-def test_a_matrix_that_is_a_row_in_keras_is_moved_by_adamw_there() -> None:
+def test_a_matrix_that_is_a_vector_in_keras_is_updated_by_adamw() -> None:
     imported, model = notes(LEARNED, {"type": "Muon"})
     (note,) = imported
     assert note.startswith("Keras's Muon updates `own/value` by AdamW, whose states start from zero")

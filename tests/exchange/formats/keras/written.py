@@ -1,4 +1,4 @@
-"""Files of Keras 1, 2 and 3 and damaged ones, made by hand."""
+"""Files of Keras 1, 2 and 3, some of them damaged, written by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def old_file(
     version: str,
     **attributes: Any,
 ) -> Path:
-    """An HDF5 file of a whole model: weights by layer, each by its name."""
+    """Write an HDF5 file of a complete model, with weights by layer and name."""
     with h5py.File(path, "w") as file:
         file.attrs["keras_version"] = version
         file.attrs["backend"] = attributes.pop("backend", "tensorflow")
@@ -51,7 +51,7 @@ def layer(class_name: str, **config: Any) -> dict[str, Any]:
 
 
 def archive(path: Path, config: Any, weights: bytes | None = b"", **members: bytes) -> Path:
-    """A `.keras` file of any content."""
+    """Write a `.keras` file with any content."""
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("metadata.json", '{"keras_version": "3.5.0"}')
         file.writestr("config.json", config if isinstance(config, (str, bytes)) else json.dumps(config))
@@ -63,7 +63,7 @@ def archive(path: Path, config: Any, weights: bytes | None = b"", **members: byt
 
 
 def tree(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A `.weights.h5` of these arrays by path."""
+    """Write a `.weights.h5` file with these arrays by path."""
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
         file.create_group("vars")
@@ -73,19 +73,19 @@ def tree(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def new_model(*layers: Mapping[str, Any], shape: Sequence[int | None] = (4,)) -> dict[str, Any]:
-    """The configuration of a sequential model of Keras 3."""
+    """Return the configuration of a sequential model of Keras 3."""
     first = {"module": "keras.layers", **layer("InputLayer", batch_shape=[None, *shape], dtype="float32", name="x")}
     config = {"name": "net", "trainable": True, "layers": [first, *layers]}
     return {"module": "keras", "class_name": "Sequential", "config": config, "registered_name": "Sequential"}
 
 
 def new(class_name: str, **config: Any) -> dict[str, Any]:
-    """A layer of Keras 3."""
+    """Return a layer of Keras 3."""
     return {"module": "keras.layers", "registered_name": None, **layer(class_name, trainable=True, **config)}
 
 
 def op(kind: str, name: str, *args: Any, module: str = NUMPY, **config: Any) -> dict[str, Any]:
-    """An operation of Keras 3. Texts among its arguments, in lists too, are names of the layers that it reads."""
+    """Return an operation of Keras 3. Strings among its arguments, also in lists, name the layers that it reads."""
     return {
         "module": module, "class_name": kind, "name": name, "registered_name": kind, "config": {"name": name, **config},
         "inbound_nodes": [{"args": [_tensors(argument) for argument in args], "kwargs": {}}],
@@ -104,13 +104,13 @@ def _tensors(value: Any) -> Any:
 
 
 def given(name: str, *shape: int) -> dict[str, Any]:
-    """An input of a functional model."""
+    """Return an input of a functional model."""
     config = {"name": name, "batch_shape": [None, *shape], "dtype": "float32"}
     return {"module": "keras.layers", "class_name": "InputLayer", "name": name, "config": config, "inbound_nodes": []}
 
 
 def functional(path: Path, *layers: dict[str, Any]) -> Path:
-    """A `.keras` file of a functional model, whose output is the last of the layers."""
+    """Write a `.keras` file of a functional model, whose output is the last of the layers."""
     inputs = [[layer["name"], 0, 0] for layer in layers if layer["class_name"] == "InputLayer"]
     config = {"name": "net", "trainable": True, "layers": list(layers), "input_layers": inputs,
               "output_layers": [[layers[-1]["name"], 0, 0]]}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The newest good checkpoint is found, and damaged ones are named."""
+"""The newest intact checkpoint is found, and damaged ones are reported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_damaged_files_are_skipped_and_named(tmp_path: Path) -> None:
 
 
 def test_any_flipped_bit_is_noticed(tmp_path: Path) -> None:
-    """Every bit of the text, and one bit of every 29th byte of the padding and the rest."""
+    """Flips every bit of the text, and one bit of every 29th byte of the rest."""
     path = write(tmp_path, "step1.h5", 1)
     intact = path.read_bytes()
     text = len(intact[:BLOCK_BYTES].rstrip(b"\n"))

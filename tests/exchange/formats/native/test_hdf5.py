@@ -1,4 +1,4 @@
-"""netspec's own files: what is written is read, the same content gives the same bytes, and no damage goes unseen."""
+"""netspec's own files: round trips, reproducible bytes, and detection of all damage."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_checkpoint_round_trips_and_serves_as_weights(tmp_path: Path) -> None:
     weights = read_weights(tmp_path / "c.h5")
     assert weights.kind == "checkpoint"
     assert all(same(weights.arrays[name], ARRAYS[name]) for name in ("conv1/kernel", "bn/moving_mean"))
-    assert "conv1/bias" not in weights.arrays  # the solver's
+    assert "conv1/bias" not in weights.arrays  # it belongs to the solver
 
 
 def test_weights_are_not_a_checkpoint(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_missing_file_names_its_neighbour(tmp_path: Path) -> None:
 
 
 def sealed(path: Path, make: Callable[[h5py.File, dict[str, Any]], None]) -> Path:
-    """A file whose checksum is right and whose content is what `make` makes of a good one."""
+    """Write a file with the right checksum, in which `make` has changed the content."""
     array = np.arange(4, dtype="float32")
     entry = {"name": "a", "path": "a", "role": "parameter", "dtype": "float32", "shape": [4]}
     meta = {"name": "", "net": "", "extra": {}}

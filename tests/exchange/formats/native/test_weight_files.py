@@ -1,4 +1,4 @@
-"""Safetensors and .npz files: what they hold comes back, and damage is told."""
+"""Safetensors and .npz files: round trips, and reports of damage."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_damaged_npz_file_is_reported(case: str, tmp_path: Path) -> None:
 
 
 def spoiled(name: str = "a.txt", *, size: int | None = None, twice: bool = False, encrypted: bool = False) -> bytes:
-    """An archive of one member whose directory says something else than it holds."""
+    """Return an archive of one member whose directory contradicts its content."""
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, b"hello" * 100)
@@ -205,7 +205,7 @@ def test_a_hostile_archive_is_refused_before_it_is_unpacked(case: str, tmp_path:
 
 
 def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
-    """The bomb that needs no recursion: many entries of the directory share the same packed bytes."""
+    """A zip bomb without recursion: many entries of the directory share the same compressed bytes."""
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("0", bytes(100_000))

@@ -1,4 +1,4 @@
-"""netspec as a backend of ONNX: what is specialised, what is kept, and what the caller is told."""
+"""netspec as a backend of ONNX: compiled nets, their reuse, and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ random = np.random.default_rng(11)
 
 
 class Counted(netspec.OnnxBackend):
-    """The reference kernels; the nets that were compiled."""
+    """The reference kernels; records the compiled nets."""
 
     devices: ClassVar[Mapping[str, str]] = {"CPU": "reference"}
     nets: ClassVar[list[str]] = []

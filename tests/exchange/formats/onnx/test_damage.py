@@ -1,4 +1,4 @@
-"""Damaged models and other files are refused in words, whatever is in them."""
+"""Damaged models and other files are refused with a message."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def broken(change: str) -> bytes:
         case "type":
             weights.data_type = 1234
         case "old":
-            proto.opset_import[0].version = 5  # in which Relu was another one than in 7
+            proto.opset_import[0].version = 5  # before opset 7, operators had other attributes
         case "new":
             proto.opset_import[0].version = 999
         case "new IR":
@@ -99,7 +99,7 @@ SOUND = [sample.SerializeToString() for sample in (RESHAPED, *WHOLE_ONES, IN_BAT
 
 @given(st.data())
 def test_no_damage_ends_in_another_error(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """An ONNX file has no checksum: damage may go unseen, but it is told or it is imported, never a traceback."""
+    """Since ONNX files have no checksum, damage may go unnoticed; it must not cause a traceback."""
     content = bytearray(data.draw(st.sampled_from(SOUND)))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))

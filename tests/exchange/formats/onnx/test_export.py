@@ -1,4 +1,4 @@
-"""Export to ONNX: familiar names, a correct open batch axis, and no result that differs."""
+"""Export to ONNX: familiar names, a dynamic batch axis, and no model with different results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_names_equal_the_net(lenet: Net, tmp_path: Path) -> None:
     assert {initializer.name for initializer in graph.initializer} > lenet.states.keys()
     tensors = {name for node in graph.node for name in node.output}
     assert {layer.name for layer in lenet.spec.layers} <= tensors
-    first = graph.node[0]  # the bias is an operand of the convolution, not an Add behind it
+    first = graph.node[0]  # the bias is an operand of the convolution, instead of a separate Add
     assert (first.op_type, first.name) == ("Conv", "conv1/Conv")
     assert list(first.input) == ["image", "conv1/kernel", "conv1/bias"]
     assert report.parameters == sum(array.size for array in lenet.states.values())
@@ -125,7 +125,7 @@ def test_all_ops_without_an_onnx_form_are_reported() -> None:
         with in_scope(Scope("new", "Largest")):
             return Graph({"y": spread, "z": Maximum()(integers, integers)})
 
-    # All of it at once, and so before anything is trained: what stands behind a layer without a form is looked at too.
+    # All layers without a form are reported at once, before any training.
     messages = [
         "layer `left` (Odd): Reorder has no ONNX form",
         "layer `right` (Random): RandomUniform has no ONNX form",
@@ -212,7 +212,8 @@ def test_a_model_that_differs_is_not_written_and_its_layer_is_named(lenet: Net, 
 
 
 def test_samples_passed_by_the_caller_are_compared(lenet: Net, tmp_path: Path) -> None:
-    samples = {"image": np.random.default_rng(0).normal(size=(67, 2, 8, 8)).astype("float32")}  # not all at once
+    # more samples than one batch
+    samples = {"image": np.random.default_rng(0).normal(size=(67, 2, 8, 8)).astype("float32")}
     report = export_verified(lenet.graph, lenet.states, tmp_path / "m.onnx", lenet.predict, user_inputs=samples)
     assert report.on_user_inputs is not None
     assert set(report.on_user_inputs.max_abs) == {"logits", "probabilities"}
@@ -266,12 +267,12 @@ def test_weights_too_large_for_one_file_are_external(tmp_path: Path) -> None:
     image = np.ones((2, 2, 8, 8), "float32")
     assert Verifier(path, net.predict)({"image": image}).whole.max_abs < 1e-5
     onnx.checker.check_model(path)
-    assert export_onnx(net.graph, net.states, tmp_path / "m.onnx", inside=0).data == report.data  # the same bytes
+    assert export_onnx(net.graph, net.states, tmp_path / "m.onnx", inside=0).data == report.data  # a deterministic file
 
     other = Net(net.spec, {name: array + 1 for name, array in net.states.items()})
     with pytest.raises(RunError, match="the first layer to differ is `conv1`"):
         export_verified(net.graph, other.states, path, net.predict, all_values=net.layers, inside=0)
-    assert files() == ["m.onnx", report.data.name]  # what was there is as it was
+    assert files() == ["m.onnx", report.data.name]  # the old files are unchanged
     second = export_verified(other.graph, other.states, path, other.predict, inside=0)
     assert second.data is not None
     assert second.data != report.data

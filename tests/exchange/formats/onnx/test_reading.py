@@ -1,4 +1,4 @@
-"""Models of other programs: functions, graphs within nodes, weights in other files."""
+"""Features of models from other programs: functions, subgraphs, weights in other files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def function(name: str, nodes: list[onnx.NodeProto], **more: Any) -> onnx.Functi
 
 
 def inner(op_type: str, inputs: str, output: str, **refs: str) -> onnx.NodeProto:
-    """A node of a function whose attributes are those of the function."""
+    """Return a node of a function whose attributes refer to those of the function."""
     inner_node = node(op_type, inputs, output)
     for name, ref in refs.items():
         inner_node.attribute.add(name=name, ref_attr_name=ref, type=onnx.AttributeProto.FLOAT)
@@ -93,7 +93,7 @@ def test_nodes_in_no_order_are_sorted(tmp_path: Path) -> None:
 
 
 def beside(folder: Path, **fields: str) -> onnx.ModelProto:
-    """A model whose weights lie in `weights.bin`, behind 8 other bytes."""
+    """Return a model whose weights are in `weights.bin`, at offset 8."""
     w = floats(3, 2)
     (folder / "weights.bin").write_bytes(b"8 others" + w.tobytes())
     proto = model([node("MatMul", "x w")], ("N", 3), w=w)
@@ -150,7 +150,7 @@ def test_a_git_lfs_pointer_is_rejected(tmp_path: Path) -> None:
         imported(proto, tmp_path)
 
 
-def test_names_are_there_once_in_graphs_within_nodes(tmp_path: Path) -> None:
+def test_names_are_unique_in_subgraphs(tmp_path: Path) -> None:
     def branch(*weights: onnx.TensorProto) -> onnx.GraphProto:
         result = helper.make_tensor_value_info("z", TensorProto.FLOAT, None)
         return helper.make_graph([node("MatMul", "x w", "z")], "branch", [], [result], weights)
@@ -253,7 +253,7 @@ def test_constants_that_cannot_be_evaluated_are_reported(
 
 
 def of_two(nodes: list[onnx.NodeProto], k: Any, dtype: int = TensorProto.INT64, **weights: Any) -> onnx.ModelProto:
-    """A model that reads `x` (N, 3) and `k`."""
+    """Return a model with the inputs `x` (N, 3) and `k`."""
     proto = model(nodes, ("N", 3), **weights)
     proto.graph.input.append(helper.make_tensor_value_info("k", dtype, k))
     return proto

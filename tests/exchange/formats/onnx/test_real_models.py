@@ -1,4 +1,4 @@
-"""Real models of others, in the folder that NETSPEC_MODELS names: each is imported and gives the outputs it gave."""
+"""Real models of other authors, in the folder NETSPEC_MODELS: each is imported and gives its recorded outputs."""
 
 from __future__ import annotations
 

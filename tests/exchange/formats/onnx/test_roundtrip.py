@@ -1,4 +1,4 @@
-"""Net → ONNX → net gives the same net, for every layer that there is."""
+"""Net → ONNX → net gives the same net, for every layer."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.registry.fast_samples import first_is_fast
 
 
 def again(net: Net, folder: Path) -> tuple[Net, str]:
-    """The net after a round trip, and its YAML."""
+    """Return the net after a round trip, and its YAML."""
     return read_again(to_onnx(net.graph, net.states, name=net.spec.name), folder)
 
 
 def read_again(exported: Exported, folder: Path) -> tuple[Net, str]:
-    """The net in an exported model, and its YAML."""
+    """Return the net in an exported model, and its YAML."""
     exported.save(folder / "model.onnx")
     imported = import_onnx(folder / "model.onnx")
     (folder / "net.yaml").write_text(imported.net)
@@ -37,7 +37,7 @@ def read_again(exported: Exported, folder: Path) -> tuple[Net, str]:
 
 
 def agree(before: Net, after: Net, ranges: Ranges = ()) -> None:
-    """The same numbers up to the order of additions: a constant folded in, a bias added elsewhere."""
+    """Check that both nets agree except for the order of sums, since constants may be folded."""
     inputs = inputs_of(before, ranges)
     expected = read_as(before, after, before.predict(inputs))
     actual = after.predict(
@@ -49,7 +49,7 @@ def agree(before: Net, after: Net, ranges: Ranges = ()) -> None:
 
 
 def read_as(before: Net, after: Net, arrays: dict[str, Any]) -> dict[str, Any]:
-    """The arrays as the second net has them: of a model that was read whole, each sample is a batch of one within."""
+    """Return the arrays as the second net takes them: with an additional axis if its sample is a whole batch of one."""
     inputs = after.spec.inputs
     single_sample = any(
         len(inputs[name].shape) > len(declared.shape) for name, declared in before.spec.inputs.items() if name in inputs
@@ -58,7 +58,7 @@ def read_as(before: Net, after: Net, arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def computes_in_onnx(before: Net, after: Net, ranges: Ranges = ()) -> None:
-    """The net that came back is written once more, and that model computes what the first net did."""
+    """Export the imported net again, and check that this model gives the results of the first net."""
     session = open_session(to_onnx(after.graph, after.states).model.SerializeToString())
     own_inputs = inputs_of(before, ranges)
     inputs, expected = (read_as(before, after, arrays) for arrays in (own_inputs, before.predict(own_inputs)))
@@ -94,7 +94,7 @@ def test_every_layer_round_trips(case: SampleCase, tmp_path: Path) -> None:
     agree(before, after, case.sample.ranges)
     computes_in_onnx(before, after, case.sample.ranges)
     types = {layer.name: getattr(layer, "type", "") for layer in after.spec.layers}
-    if "sample" in exported.graph.tensors:  # else it is nothing in inference, as Dropout
+    if "sample" in exported.graph.tensors:  # if the layer does nothing in inference, such as Dropout, there is no node
         cls = LAYERS[case.type]
         assert issubclass(cls, LayerSpec)
         hint = "name the layers in `onnx_equivalents`, or give the reason in `onnx_roundtrip_blocker`"
@@ -114,7 +114,7 @@ def test_a_net_round_trips_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("momentum", [0.99, 0.9, 0.5])
 def test_the_momentum_of_moving_averages_round_trips(momentum: float, axis: int, tmp_path: Path) -> None:
-    """It says nothing of inference, but a training may go on from what is imported."""
+    """The momentum has no effect in inference, but a training may continue with the imported net."""
     spec = {"name": "y", "type": "BatchNormalization", "momentum": momentum, "axis": axis}
     before = Net(load_net(parse_yaml(f"netspec: 1\ninputs: {{x: {{shape: [3, 4]}}}}\nlayers: [{spec}]\n", "net.yaml")))
     after, _ = again(before, tmp_path)
@@ -123,7 +123,7 @@ def test_the_momentum_of_moving_averages_round_trips(momentum: float, axis: int,
 
 
 def test_a_large_position_embedding_round_trips(tmp_path: Path) -> None:
-    """The model repeats the table for each sample of a batch of unknown size: it is stored once."""
+    """With a dynamic batch, the model repeats the table for each sample, but the net stores it once."""
     layers = [{"type": "PositionEmbedding", "name": "p", "sequence_length": 131}, {"type": "Add", "from": ["x", "p"]}]
     before = Net(load_net({"netspec": 1, "inputs": {"x": {"shape": [131, 130]}}, "layers": layers}))
     after, _ = again(before, tmp_path)

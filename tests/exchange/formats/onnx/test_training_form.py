@@ -1,4 +1,4 @@
-"""The training form in ONNX: Dropout draws, averages are moved on, losses and new states are outputs."""
+"""The training form in ONNX: Dropout is active, moving averages are updated, losses and new states are outputs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_losses_and_new_averages_are_outputs_and_computed_alike(tmp_path: Path) 
     states = [f"{layer}/{name}/new" for layer in ("bn", "rows") for name in ("moving_mean", "moving_variance")]
     assert report.comparison is not None
     assert list(report.comparison.max_abs) == ["fc", "loss", "loss/nll", "loss/regularization", *states]
-    # float32, products of at most 128 terms; means of as many.
+    # float32 sums of up to 128 terms, and means of as many
     assert report.comparison.whole.scaled < 1e-5
     assert report.inputs == {"image": ("N", 2, 8, 8), "label": ("N",)}
 
@@ -86,7 +86,7 @@ def test_losses_and_new_averages_are_outputs_and_computed_alike(tmp_path: Path) 
     assert attributes(first) == {"training_mode": 1, "momentum": 0.75, "epsilon": pytest.approx(1e-3)}
     assert list(second.output)[1:] == ["rows/moving_mean/new", "rows/moving_variance/new"]
     assert [list(node.output) for node in nodes_of(model, "Dropout")] == [["drop"]]
-    # ONNX's moving variance is that of all numbers of a channel, not the estimate that divides by one less.
+    # ONNX's moving variance divides by the number of elements, not by one less.
     image = np.random.default_rng(1).standard_normal((4, 2, 8, 8)).astype(np.float32)
     results = open_session(tmp_path / "m").run(["bn/moving_variance/new"], {"image": image, "label": np.zeros(4, "i4")})
     old = net.states["bn/moving_variance"]
@@ -104,16 +104,18 @@ def test_losses_and_new_averages_are_outputs_and_computed_alike(tmp_path: Path) 
 )
 def test_numbers_are_dropped_as_often_and_as_much_as_in_training(layer: dict[str, Any], together: tuple[int]) -> None:
     exported_model = exported(Net.of(net_data({"name": "y", **layer}, {"name": "z", **layer})))
-    session = onnxruntime.InferenceSession(  # it takes any Dropout for one of inference
+    # Without this option, onnxruntime removes Dropout nodes.
+    session = onnxruntime.InferenceSession(
         exported_model.model.SerializeToString(),
         providers=["CPUExecutionProvider"],
         disabled_optimizers=["EliminateDropout"],
     )
     (y,) = session.run(["z"], {"image": np.ones((500, 2, 8, 8), np.float32)})
-    assert set(np.unique(y.round(5))) == {0.0, np.float32(1.77778)}  # (1 / 0.75)², or dropped by one of both
+    # (1 / 0.75)² if both layers keep the element, else 0
+    assert set(np.unique(y.round(5))) == {0.0, np.float32(1.77778)}
     part = y[tuple(slice(None) if axis not in together else slice(1) for axis in range(4))]
     np.testing.assert_array_equal(y, np.broadcast_to(part, y.shape))
-    # Kept by both with 0.75², so that both draw for themselves; six standard deviations of the share.
+    # Both keep an element with probability 0.75² if they draw independently; within six standard deviations.
     assert abs((part > 0).mean() - 0.5625) < 6 * (0.5625 * 0.4375 / part.size) ** 0.5
     assert not (part == part.reshape(-1)[0]).all()
     seeds = {attributes(node)["seed"] for node in nodes_of(exported_model.model, "Dropout")}
@@ -124,7 +126,7 @@ def test_numbers_are_dropped_as_often_and_as_much_as_in_training(layer: dict[str
     "fields", [{}, {"axis": 1}, {"ignore_class": 2}, {"class_weight": {0: 3.0}, "reduction": "sum"}], ids=str
 )
 def test_cross_entropies_of_class_numbers(fields: dict[str, Any], tmp_path: Path) -> None:
-    """Targets of images and sequences: ONNX's classes are axis 1, and its class indices are not uint8."""
+    """For images and sequences, ONNX has the classes on axis 1, and class indices cannot be uint8."""
     sizes = [3, 4] if fields.get("axis") == 1 else [4, 3]
     inputs = {"image": {"shape": sizes}, "label": {"shape": [4], "dtype": "uint8"}}
     loss = {"type": "SparseCategoricalCrossentropy", "from": ["y", "label"], "from_logits": True, **fields}

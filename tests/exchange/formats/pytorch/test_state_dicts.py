@@ -1,4 +1,4 @@
-"""State dicts of PyTorch for nets whose layers are called as its ONNX exporter calls nodes: module, then operator."""
+"""State dicts of PyTorch for nets whose layers have the names of its ONNX exporter: module, then operator."""
 
 from __future__ import annotations
 
@@ -47,14 +47,15 @@ def test_layers_find_the_arrays_of_their_modules() -> None:
             if "GRU" not in name and "linear" not in name:
                 np.testing.assert_array_equal(array, pytorch_array.reshape(array.shape), err_msg=name)
         np.testing.assert_array_equal(arrays["encoder/layers.0/linear1/MatMul/kernel"], plain[5].T)
-        np.testing.assert_array_equal(arrays["rnn/GRU_1/kernel"][:, :2], plain[8][2:4].T)  # z, which is second there
+        # gate z, the second one in PyTorch
+        np.testing.assert_array_equal(arrays["rnn/GRU_1/kernel"][:, :2], plain[8][2:4].T)
 
 
 def test_arrays_of_other_shapes_are_not_assigned() -> None:
     state_dict = modules() | {"conv1.weight": np.zeros((4, 3, 3, 3), "float32")}
     arrays = from_state_dict(state_dict, WANTED)
     assert "conv1/Conv/kernel" not in arrays
-    assert "conv1.weight" in arrays  # which is told by its own name
+    assert "conv1.weight" in arrays  # keeps its own name
 
 
 def test_a_module_with_several_direct_arrays_needs_a_map() -> None:

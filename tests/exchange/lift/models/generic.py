@@ -1,4 +1,4 @@
-"""Models as others write them, and the nets that they become."""
+"""Helpers to build ONNX models like those of other programs, and to import them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def ints(*values: int) -> np.ndarray:
 
 
 def node(op_type: str, inputs: str, output: str = "y", **attributes: Any) -> onnx.NodeProto:
-    """A node from a text of operand names, and one of results with commas between them."""
+    """Return a node; operand names are separated by spaces, results by commas."""
     return helper.make_node(
         op_type, inputs.split(" "), output.split(", "), name=attributes.pop("name", ""), **attributes
     )
 
 
 def chain(*steps: str, **attributes: Any) -> list[onnx.NodeProto]:
-    """Nodes from texts `result = Operator operands`."""
+    """Return nodes for texts `result = Operator operands`."""
     nodes = []
     for step in steps:
         result, _, expression = step.partition(" = ")
@@ -53,7 +53,7 @@ def model(
     dtype: int = TensorProto.FLOAT,
     **weights: Any,
 ) -> onnx.ModelProto:
-    """A model that reads `x` and whose result is `output`."""
+    """Return a model that reads `x` and computes `output`."""
     graph = helper.make_graph(
         list(nodes),
         "graph of others",
@@ -67,7 +67,7 @@ def model(
 
 
 def imported(proto: onnx.ModelProto, folder: Path, **options: Any) -> tuple[Net, str]:
-    """The net of a model, and its YAML."""
+    """Return the net of a model, and its YAML."""
     path = folder / "model.onnx"
     path.write_bytes(proto.SerializeToString())
     imported_net = import_onnx(path, ImportOptions(**options))
@@ -76,7 +76,7 @@ def imported(proto: onnx.ModelProto, folder: Path, **options: Any) -> tuple[Net,
 
 
 def agrees(proto: onnx.ModelProto, folder: Path, **options: Any) -> str:
-    """The net's YAML; it computes what onnxruntime computes."""
+    """Check that the net agrees with onnxruntime; return its YAML."""
     net, text = imported(proto, folder, **options)
     lifted = lift_model(read_model(folder / "model.onnx"), ImportOptions(**options), "model")
     sizes = [size.dim_value for size in proto.graph.input[0].type.tensor_type.shape.dim]
@@ -89,7 +89,7 @@ def agrees(proto: onnx.ModelProto, folder: Path, **options: Any) -> str:
 
 
 def graph(nodes: list[onnx.NodeProto], inputs: list[Any], outputs: str, **weights: Any) -> onnx.GraphProto:
-    """A graph within a node."""
+    """Return a subgraph of a node."""
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs.split()]
     return helper.make_graph(
         nodes,

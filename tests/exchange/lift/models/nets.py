@@ -1,4 +1,4 @@
-"""Small models of others, each with the last line of the net that it becomes."""
+"""Small models like those of other programs, each with the last line of the imported net."""
 
 from __future__ import annotations
 

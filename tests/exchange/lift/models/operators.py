@@ -1,4 +1,4 @@
-"""Small models of single operators, and what ONNX Runtime computes of them beside the net that they become."""
+"""Small models of single operators, with the last line of the imported net, and a comparison with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ random = np.random.default_rng(3)
 
 
 def case(nodes: Any, line: str, opset: int = 18, result: str = "f", **arrays: Any) -> Any:
-    """A model, the line, and its inputs: texts of an element type and sizes, `f N 3`; arrays are weights."""
+    """Return a model, the line, and its inputs (texts of an element type and sizes, `f N 3`); arrays are weights."""
     nodes = nodes if isinstance(nodes, list) else [nodes]
     puts, kinds, weights = [], {}, []
     for name, array in arrays.items():
@@ -35,7 +35,7 @@ def case(nodes: Any, line: str, opset: int = 18, result: str = "f", **arrays: An
 
 
 def computes_as_onnxruntime(model_case: Any, tmp_path: Path, rtol: float = 1e-5) -> None:
-    """Raise unless the net of a `case` has its last line, and computes what ONNX Runtime computes."""
+    """Check that the net of a `case` has its last line, and agrees with ONNX Runtime."""
     model, line, kinds = model_case
     net, text = imported(model, tmp_path)
     x = {key: _array(kind, shape) for key, (kind, shape) in kinds.items()}

@@ -47,7 +47,7 @@ def quantized(quantized_node: onnx.NodeProto, arrays: Arrays, weights: Mapping[s
 
 
 def dynamic(dynamic_node: onnx.NodeProto, arrays: Arrays = ONE, **weights: Any) -> Any:
-    """A model of one sample, which is quantized with a single scale."""
+    """Return a model of a single sample, quantized with one scale."""
     first = [node("DynamicQuantizeLinear", "x", "a, i, j")] if "a" in dynamic_node.input else []
     return contributed([*first, dynamic_node], arrays, batch=len(next(iter(arrays.values()))), **weights)
 
@@ -120,7 +120,7 @@ QUANTIZED: dict[str, tuple[onnx.ModelProto, Arrays]] = {
 def lstm(
     steps: int = 5, count: int = 1, dtype: str = "uint8", columns: int = 0, states: bool = True, **fields: Any
 ) -> Any:
-    """A model (T, N, 4) → (T, directions, N, 3)."""
+    """Return a model (T, N, 4) → (T, directions, N, 3)."""
     direction_count = 1 + (fields.get("direction") == "bidirectional")
     sizes = (direction_count, columns) if columns else (direction_count,)
     zero = np.full(sizes, 125 if dtype == "uint8" else 0, dtype)

@@ -1,4 +1,4 @@
-"""Small models of others that move, cut and turn what they read, each with the last line of the net that it becomes."""
+"""Small models that move, slice and transpose their input, each with the last line of the imported net."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Small models whose samples are mixed, or that join computed tensors with constants, each with the last line of the
-net that it becomes."""
+"""Small models that mix samples or join tensors with constants, each with the last line of the imported net."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ BN: dict[str, Any] = {name: floats(2) for name in ("g", "b", "m", "v")}
 def joined(
     nodes: list[onnx.NodeProto], inputs: dict[str, list[int | str]], outputs: str = "y", opset: int = 17, **weights: Any
 ) -> onnx.ModelProto:
-    """A model of several inputs and outputs."""
+    """Return a model of several inputs and outputs."""
     graph = helper.make_graph(
         nodes,
         "graph of others",
