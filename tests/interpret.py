@@ -1,4 +1,4 @@
-"""The smallest interpreter of a graph: `Op.forward` of each node, in order: an oracle without a compiler."""
+"""The smallest interpreter of a graph: calls `Op.forward` of each node, in order. It serves as an oracle."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Arrays = dict[str, np.ndarray]
 
 
 def environment(roots: Sequence[Value], feeds: Mapping[str, Any]) -> dict[Value, np.ndarray]:
-    """All values that `roots` are computed from; `feeds` gives inputs and states by name.
+    """Return all values that `roots` are computed from; `feeds` has inputs and states by name.
 
-    Each result is checked to have the type that the op's shape rule promised. The arrays given are not changed.
+    Checks that each result has the type that the op has inferred. The given arrays are not changed.
     """
     arrays: dict[Value, np.ndarray] = {}
     for node in topological_order(roots):
@@ -29,20 +29,21 @@ def environment(roots: Sequence[Value], feeds: Mapping[str, Any]) -> dict[Value,
         else:
             results = node.op.forward(np, *(arrays[value] for value in node.inputs))
         for value, result in zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True):
-            array = np.asarray(result, order="C")  # as in planned memory: sums over strided views round otherwise
+            # As in planned memory, since sums over strided views round differently.
+            array = np.asarray(result, order="C")
             assert (array.shape, name_of(array.dtype)) == (value.shape, value.dtype), f"{value!r} is {array.dtype}"
             arrays[value] = array
     return arrays
 
 
 def evaluate(values: Sequence[Value], feeds: Mapping[str, Any]) -> list[np.ndarray]:
-    """The arrays of `values`, from inputs and states by name."""
+    """Return the arrays of `values`, for inputs and states by name."""
     arrays = environment(values, feeds)
     return [arrays[value] for value in values]
 
 
 def run(graph: Graph, inputs: Mapping[str, Any], states: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
-    """The outputs, and the states after the step, of a graph with these inputs and states."""
+    """Return the outputs of a graph, and the states after the step, for these inputs and states."""
     arrays = environment(graph.roots(), {**inputs, **states})
     outputs = {name: arrays[value] for name, value in graph.outputs.items()}
     return outputs, {**states, **{name: arrays[value] for name, value in graph.updates.items()}}

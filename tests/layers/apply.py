@@ -1,4 +1,4 @@
-"""Build one layer, loss or metric on given arrays and compute it by the reference code."""
+"""Build a layer, loss or metric for given arrays, and compute it with reference code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.interpret import evaluate
 
 @dataclass
 class Applied:
-    """A layer, loss or metric on arrays. The precision is float64 unless the arrays say otherwise."""
+    """A layer, loss or metric with its inputs. The precision is float64 unless an array is float32."""
 
     spec: Any
     net: Builder
@@ -45,15 +45,15 @@ class Applied:
         return {label.removeprefix("it/"): array for label, array in zip(self.net.updates, actual, strict=True)}
 
     def result(self) -> float:
-        """The figure of a metric, which is one number."""
+        """Return the result of a metric that is a single number."""
         return float(self.figure())
 
     def figure(self) -> Any:
-        """The figure of a metric."""
+        """Return the result of a metric."""
         return self.spec.result(*(self.spec.collect(*self.all) if self.spec.collects else self.all))
 
     def gradient(self, dy: np.ndarray, *names: str) -> list[np.ndarray]:
-        """Gradients by the inputs, or by the states called `names`, from the gradient `dy` of the output."""
+        """Return the gradients by the inputs, or by the states `names`, for the gradient `dy` of the output."""
         wrt = [self.net.states[f"it/{name}"].value for name in names] if names else self.inputs
         y = self.outputs[0]
         weights = self.net.input("dy", y.type)
@@ -89,15 +89,15 @@ def _apply(registry: Registry[Any], fields: str | dict[str, Any], inputs: tuple[
 
 def layer(fields: str | dict[str, Any], *inputs: Any, training: bool = False, rng: tuple[int, int, int] = (1, 1, 0),
           mask: Any = None, **states: Any) -> Applied:  # fmt: skip
-    """The layer on these inputs, with the mask of the first, with these values of its parameters (others are drawn)."""
+    """Apply a layer to inputs; `mask` is that of the first, `states` are values of parameters (others are random)."""
     return _apply(LAYERS, fields, inputs, training, states, rng, mask=mask)
 
 
 def loss(fields: str | dict[str, Any], *operands: Any, weight: Any = None, mask: Any = None) -> Applied:
-    """The loss of a prediction and what it is compared with; weights of the samples, the mask of the prediction."""
+    """Apply a loss to a prediction and its target, with the weights of samples and the mask of the prediction."""
     return _apply(LOSSES, fields, operands, True, {}, (1, 1, 0), weight, mask)
 
 
 def metric(fields: str | dict[str, Any], *operands: Any, weight: Any = None, mask: Any = None) -> Applied:
-    """The totals of a metric over one batch."""
+    """Return the totals of a metric over one batch."""
     return _apply(METRICS, fields, operands, False, {}, (1, 1, 0), weight, mask)

@@ -84,7 +84,7 @@ def test_einsum_requires_a_letter_for_each_axis():
 
 
 def test_col2im_inverts_im2col():
-    """Each element as often as there are windows that hold it."""
+    """Each element is multiplied by the number of windows that contain it."""
     image = RANDOM.normal(size=(1, 1, 3, 4))
     windows = np.lib.stride_tricks.sliding_window_view(image[0, 0], (2, 2)).reshape(6, 4).T
     counts = np.array([[1, 2, 2, 1], [2, 4, 4, 2], [1, 2, 2, 1]])

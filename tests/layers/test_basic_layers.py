@@ -1,4 +1,4 @@
-"""Dense, Embedding, and layers that reshape and merge: against one line of NumPy each."""
+"""Dense, Embedding, and layers that reshape and merge, each against a line of NumPy."""
 
 from __future__ import annotations
 

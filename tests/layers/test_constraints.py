@@ -1,4 +1,4 @@
-"""Constraints: their formulas, their place behind the solver's rule, and what they leave alone."""
+"""Constraints: their formulas, that they follow the solver's update, and what they leave unchanged."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ losses: [{type: MeanSquaredError, from: [bound, y]}]
 
 @pytest.mark.parametrize("rule", [solver(momentum=0.9), solver("Adam")], ids=["sgd", "adam"])
 def test_constraint_projects_the_updated_parameter_but_not_the_slots(rule, tmp_path):
-    """Step by step against the same net without constraint, put where the constrained one stands."""
+    """Compares each step with that of an unconstrained net that starts it with the same parameters."""
     data = {"x": RANDOM.normal(size=(5, 3)), "y": RANDOM.normal(size=(5, 2)), "$learning_rate": 0.1, "$step": 1.0}
     feeds = {name: np.asarray(array, np.float64) for name, array in data.items()}
     results = []

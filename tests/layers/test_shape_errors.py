@@ -1,4 +1,4 @@
-"""Golden text of shape errors: each names the layer, its line, what was expected, and the layers that led there."""
+"""Golden text of shape errors: each names the layer, its line, the expected shape, and the layers before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Well-known nets, each a spec of a page: the same as the nets that are measured, and they learn."""
+"""Well-known nets, each a short spec: equal to the benchmark nets, and able to learn."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def test_a_net_is_a_page(name):
 
 
 @pytest.mark.parametrize("name", sorted(FILES.keys() & NETS.keys() - {"lenet"}))
-def test_a_net_is_layer_by_layer_the_one_that_is_measured(name):
+def test_layers_equal_those_of_the_benchmark_net(name):
     assert structure(load_net(FILES[name])) == structure(load_net(NETS[name].file))
 
 
-def test_the_u_net_has_the_parameters_of_the_paper_s():
+def test_u_net_has_the_parameters_of_the_paper():
     """Counted by hand from figure 1: 3x3 and 2x2 kernels with biases, a 1x1 kernel at the end."""
     widths = [64, 128, 256, 512, 1024]
     widths_in_and_out = list(zip([1, *widths], widths, strict=False))
@@ -82,8 +82,8 @@ def test_the_u_net_has_the_parameters_of_the_paper_s():
         *((name, "reference") for name in ("lstm_char", "unet")),
     ],
 )
-def test_a_net_learns_a_batch_by_heart(name, device):
-    """Made-up samples: noise, and labels by chance; of pixels, whether they are bright."""
+def test_a_net_memorizes_a_batch(name, device):
+    """Synthetic samples: noise with random labels; for pixels, the label is whether they are bright."""
     rate, changes = SMALL[name]
     spec = load_net(FILES[name], changes)
     compiler = Compiler(spec, solver=solver("Adam", learning_rate=rate), seed=1, device=device)

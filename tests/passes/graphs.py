@@ -32,12 +32,12 @@ def typed(shape: tuple[int, ...]) -> TensorType:
 
 
 def graphs(most: int = 40) -> st.SearchStrategy[Graph]:
-    """Graphs of at most `most` ops. They are drawn by their number: Hypothesis alone prefers graphs that do little."""
+    """Return a strategy for graphs of at most `most` ops, drawn by seed, since Hypothesis prefers trivial graphs."""
     return st.builds(random_graph, st.integers(0, 1 << 32), st.integers(1, most))
 
 
 def random_graph(seed: int, size: int) -> Graph:
-    """A graph of about `size` ops, with at least one result."""
+    """Return a random graph of about `size` ops, with at least one output."""
     random = Random(seed)
     values: list[Value] = [Input(f"x{i}", typed(shape))() for i, shape in enumerate(SHAPES[1:4])]
     states = {f"s{i}": State(f"s{i}", typed(SHAPES[i % len(SHAPES)]))() for i in range(8)}
@@ -56,7 +56,7 @@ def random_graph(seed: int, size: int) -> Graph:
 
 
 def grow(random: Random, values: list[Value]) -> tuple[Value, ...]:
-    """The results of one more op on some of the values; late ones are taken more often, so that graphs are deep."""
+    """Return the results of another op on some of the values; later values are preferred, so that graphs are deep."""
     pool = values + 4 * values[-4:]
     x = random.choice(pool)
     alike = [value for value in pool if value.type == x.type]
@@ -87,7 +87,7 @@ def grow(random: Random, values: list[Value]) -> tuple[Value, ...]:
 
 
 def feeds(graph: Graph, seed: int = 0) -> tuple[Arrays, dict[str, TensorType], Arrays]:
-    """Numbers for the inputs, and the types and numbers of all states that are read or written."""
+    """Return values of the inputs, and types and values of all states that are read or written."""
     random = np.random.default_rng(seed)
 
     def numbers(kind: TensorType) -> Any:
@@ -99,7 +99,7 @@ def feeds(graph: Graph, seed: int = 0) -> tuple[Arrays, dict[str, TensorType], A
 
 
 def same_bits(actual: Arrays, other: Arrays) -> None:
-    """Both hold the same arrays to the last bit; NaN is equal to NaN, 0.0 is not -0.0."""
+    """Check that both have bit-identical arrays; all NaN are equal, 0.0 and -0.0 are not."""
     assert actual.keys() == other.keys()
     for name, array in actual.items():
         np.testing.assert_array_equal(array, other[name], err_msg=name)

@@ -1,4 +1,4 @@
-"""A clamp moves behind a selection: same values, same gradients, and less is kept."""
+"""A clamp moves behind a selection: equal values and gradients, but less stored memory."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def test_values_and_gradients_keep_their_bits(window: Window) -> None:
 
 
 def test_pooled_activation_is_not_stored() -> None:
-    """The gradient needs the places and the small result; before, the large one for its signs."""
+    """The gradient needs only the indices and the small result; before the pass, it needed the large one."""
     x, w = Input("x", typed((8, 8, 32, 32)))(), State("w", typed((8, 8, 32, 32)))()
 
     def stored_activations(graph: Graph) -> int:
-        """Bytes alive when the guard is looked at."""
+        """Bytes in use when the guard is read."""
         loss = ReduceSum()(graph.outputs["y"])
         (gradient,) = gradients(loss, [w])
         plan = make_plan(Graph({}, {"w": w - gradient}, guard=loss), NullDevice())

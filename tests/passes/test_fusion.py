@@ -39,7 +39,7 @@ LAST = Layout.channels_last(4)
 
 
 def everything(op: Op, types: Sequence[TensorType]) -> bool:
-    """A device whose kernels take whatever they are offered."""
+    """A device whose kernels accept every op."""
     return True
 
 
@@ -76,7 +76,7 @@ def test_repeated_constant_becomes_a_scalar() -> None:
     half = Fill(0.5, typed((2, 3)))()
     simple = run_passes(Graph({"y": a * half, "z": row * half}), (Simplify(),), check=True)
     assert simple.outputs["y"].inputs[1].shape == ()
-    assert simple.outputs["z"].inputs[1].shape == (2, 3)  # the constant makes the shape
+    assert simple.outputs["z"].inputs[1].shape == (2, 3)  # the constant determines the shape
 
 
 def conv(a: Value, filters: int = 4, name: str = "w") -> Value:
@@ -156,7 +156,7 @@ def test_normalization_gradient_recomputes_the_relu_mask() -> None:
     y, flow = Relu()(normalized(a)[0]), x(2, 4, 5, 5, name="flow")
     (dx,) = gradients(ReduceSum()(y * flow), [a])
     (node,) = kinds(optimized(Graph({"y": y, "dx": dx})), PrologueFused)
-    assert {value for value in node.inputs if value.shape == a.shape} == {a, flow}  # and not y
+    assert {value for value in node.inputs if value.shape == a.shape} == {a, flow}  # but not y
 
 
 def test_normalization_gradient_after_a_sum_reads_the_relu_result() -> None:
@@ -201,7 +201,7 @@ def test_neighbors_of_one_shape_fuse_into_one_op() -> None:
 def test_fusion_creates_no_cycle() -> None:
     a = x(3, 2)
     first = a * 2.0
-    through = Broadcast((3, 2))(ReduceSum((0,))(first))  # leaves the group and comes back
+    through = Broadcast((3, 2))(ReduceSum((0,))(first))  # a path that leaves the group and returns
     fused = optimized(Graph({"y": (first + 1.0) * through}))
     verify(fused)
     assert names(fused).count("Fused") <= 2
@@ -239,7 +239,7 @@ RATE = x(name="rate")
 
 
 def moved(name: str, *shape: int) -> Value:
-    """The update of a state by a gradient of its own and a rate that all share."""
+    """Return the update of a state by its own gradient and a common rate."""
     return State(name, typed(shape))() - x(*shape, name=f"gradient of {name}") * RATE
 
 

@@ -35,7 +35,7 @@ def test_invariant_nodes_come_first_and_their_results_are_kept() -> None:
     plan = planned(graph, workspace=100)
     check(plan)
     first = [node.op.name for node in plan.order[: plan.invariant_count] if not node.op.traits.source]
-    assert first == ["Exp", "Transpose"]  # the reshape changes nothing
+    assert first == ["Exp", "Transpose"]  # the reshape has no effect
     where = {node.op.name: plan.memory.storage[node.outputs[0]].kind for node in plan.order}
     assert (where["Exp"], where["Transpose"], where["MatMul"]) == ("arena", "invariant", "arena")
     assert plan.memory.invariant_bytes == 64
@@ -48,7 +48,7 @@ def test_view_of_an_invariant_result_keeps_it() -> None:
 
 
 def test_invariant_results_are_never_overwritten() -> None:
-    """Both would be lost in the next run, which does not make it anew."""
+    """An overwritten result would be lost in the next run, which does not recompute it."""
     frozen_result = Exp()(frozen)
     plan = planned(Graph({"y": Relu()(frozen_result + x)}, {"moving": frozen_result}))
     check(plan)

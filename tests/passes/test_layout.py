@@ -1,4 +1,4 @@
-"""Layouts and kernels are chosen by cost: what lies how, what is copied, and what that is weighed against."""
+"""Layouts and kernels are chosen by cost: chosen layouts, copies, and their weighing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MILLISECOND = 1e-3
 
 
 class Known:
-    """Made-up kernels by the class of op; `Plain` for all others. Times are those that somebody measured."""
+    """Simulated kernels by op class, by default `Plain`; `times` are measured times."""
 
     def __init__(self, kernels: dict[type[Op], Sequence[Kernel]], times: dict[Kernel, float] | None = None) -> None:
         self.kernels, self.times = kernels, times
@@ -69,13 +69,13 @@ def conv(a: Value, filters: int = 4, name: str = "w") -> Value:
 
 
 class MadeUp(Kernel):
-    """Base of the kernels here."""
+    """Base class of the simulated kernels."""
 
     backend, rank = "made up", 5
 
 
 class ChannelsLast(MadeUp):
-    """Wants every operand with four axes channels-last, and gives such results."""
+    """A kernel with channels-last operands and results, if they have four axes."""
 
     def layouts(self, node: Node, input_layouts: Sequence[Layout]) -> LayoutSignature:
         def wanted(value: Value) -> Layout:
@@ -85,7 +85,7 @@ class ChannelsLast(MadeUp):
 
 
 class Plain(MadeUp):
-    """Wants everything plain."""
+    """A kernel with plain operands and results."""
 
 
 def test_values_have_preferred_layouts_and_are_copied_once() -> None:
@@ -98,10 +98,12 @@ def test_values_have_preferred_layouts_and_are_copied_once() -> None:
         Known({Conv: [ChannelsLast()]}),
     )
     graph, layouts = assignment.graph, assignment.layouts
-    assert names(graph).count("Reorder") == 1  # for the flattening and the sum together
+    # for both Reshape and ReduceSum
+    assert names(graph).count("Reorder") == 1
     for node in graph.nodes():
         for value in node.outputs:
-            lies = len(value.shape) == 4 and not isinstance(node.op, Reorder)  # inputs lie as their first reader wants
+            # inputs have the layout of their first reader
+            lies = len(value.shape) == 4 and not isinstance(node.op, Reorder)
             assert layouts[value] == (LAST if lies else PLAIN), node
 
 
@@ -119,14 +121,14 @@ def test_states_stay_plain() -> None:
 
 @dataclass(frozen=True)
 class Blocks:
-    """A form that nobody here understands."""
+    """An opaque layout."""
 
     size: int
     nbytes: int = 4096
 
 
 class OwnWeights(ChannelsLast):
-    """Reads its second operand in a form of its own, and makes gradients by it so."""
+    """A kernel with an opaque layout for its second operand, and for the gradient of that operand."""
 
     def layouts(self, node: Node, input_layouts: Sequence[Layout]) -> LayoutSignature:
         assert all(layout.opaque is None for layout in input_layouts), "only its maker could read that"
@@ -153,7 +155,7 @@ def test_opaque_layout_is_converted_once_and_hidden_from_others() -> None:
     assert [(str(op.source), str(op.target)) for op in reorders] == [
         ("plain", str(Blocks(8))),  # for both convolutions
         ("plain", str(Blocks(16))),
-        (str(Blocks(8)), "plain"),  # the gradient, for all that read it
+        (str(Blocks(8)), "plain"),  # for all readers of the gradient
     ]
 
 
@@ -166,7 +168,7 @@ def test_inputs_and_results_are_plain() -> None:
 
 
 class Rated(MadeUp):
-    """Reads its operands as it is told, and says how long it takes."""
+    """A kernel with the given layouts and estimated time."""
 
     def __init__(self, seconds: float, first: Layout = PLAIN, second: Layout = PLAIN, result: Layout = PLAIN) -> None:
         self.lying, self.taken = LayoutSignature((first, second), (result,)), seconds
@@ -183,7 +185,7 @@ def chosen(assignment: LayoutAssignment, kind: type[Op]) -> list[Kernel]:
 
 
 def test_layout_is_chosen_if_it_gains_more_than_its_copies_cost() -> None:
-    """A million numbers are copied in about a millisecond."""
+    """Copying a million elements takes about a millisecond."""
     a = Relu()(x(16, 64, 32, 32))
     for gain, wins in ((0.2 * MILLISECOND, False), (5 * MILLISECOND, True)):
         usual, other = Rated(8 * MILLISECOND), Rated(8 * MILLISECOND - gain, LAST, PLAIN, PLAIN)
@@ -214,7 +216,7 @@ def test_measured_times_replace_estimates() -> None:
 
 
 class Packing(Rated):
-    """Reads its second operand plainly or, sooner, in a form of its own."""
+    """A kernel that takes its second operand plainly or, faster, in an opaque layout."""
 
     def __init__(self, form: int, packed: float, plain: float, usual: Layout = PLAIN) -> None:
         super().__init__(plain, PLAIN, usual)
@@ -240,14 +242,14 @@ def test_copies_of_invariant_values_are_free() -> None:
 
 
 def test_shared_copies_are_weighed_over_the_graph() -> None:
-    """Each reader by itself would have the weights in a form of its own, as dear a copy as one that both can read."""
+    """Each reader alone would pack the weights for itself; a common layout costs only one copy of the same price."""
     turned = Layout((1, 0))
     w, a = State("w", typed((1024, 1024)))(), x(4, 1024)
     plain, other = MatMul()(a, w), MatMul(transpose_b=True)(a, w)
     ends = Graph({"y": plain, "z": other}, {"w": w + 1.0})
 
     class Either(Packing):
-        """Has another form for transposed weights."""
+        """Has a different opaque layout for transposed weights."""
 
         def alternatives(self, node: Node, input_layouts: Sequence[Layout]) -> Sequence[LayoutSignature]:
             transposed = node.op == MatMul(transpose_b=True)
@@ -261,13 +263,15 @@ def test_elementwise_ops_take_the_layout_with_least_copies() -> None:
     kernels = Known({Conv: [ChannelsLast()]})
     left, right = conv(x(2, 4, 5, 6)), Reshape((2, 4, 5, 6))(x(240, name="flat"))
     assignment = assigned(Graph({"y": conv(Add()(left, right), name="v")}), kernels)
-    assert names(assignment.graph).count("Reorder") == 1  # of the plain operand, not of the other and of the sum
+    # copies the plain operand, instead of the other one and the sum
+    assert names(assignment.graph).count("Reorder") == 1
     assignment = assigned(Graph({"y": Reshape((240,))(Add()(left, right))}), kernels)
-    assert names(assignment.graph).count("Reorder") == 1  # of one operand, or of the sum
+    # copies one operand or the sum
+    assert names(assignment.graph).count("Reorder") == 1
 
 
 class Narrowing(Rated):
-    """Takes its operands and results in fewer bits too."""
+    """A kernel that also accepts 16-bit operands and results."""
 
     def low_precision_signature(self, node: Node, signature: LayoutSignature) -> LayoutSignature:
         return signature

@@ -1,4 +1,4 @@
-"""The memory plan: nothing that is still needed is ever written over, and the arena is close to what is alive."""
+"""The memory plan: no live value is overwritten, and the arena is close to the lower bound."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from tests.passes.graphs import graphs, typed
 
 
 def everything(op: Op, types: Sequence[TensorType]) -> bool:
-    """A device whose kernels take whatever they are offered."""
+    """A device whose kernels accept every op."""
     return True
 
 
 def planned(graph: Graph, workspace: int = 0, *, fused: bool = False) -> ExecutionPlan:
-    """The plan of a graph whose kernels all want so many bytes of workspace."""
+    """Plan a graph whose kernels all need `workspace` bytes of workspace."""
     fusing = (FuseElementwise(everything), GroupMultiTensor(everything)) if fused else ()
     graph = run_passes(graph, (*PASSES, *fusing), check=True)
     scheduled = schedule(graph)
@@ -70,9 +70,9 @@ def base(value: Value) -> Value:
 
 
 def check(plan: ExecutionPlan) -> None:
-    """Run through the step with sets of what is still needed, worked out anew from the graph alone.
+    """Simulate the step with sets of live values that are computed from the graph alone.
 
-    What an invariant node makes is there from the start, where the nodes after it read it: in most runs it is not made.
+    Results of invariant nodes are live from the start, since most runs do not recompute them.
     """
     memory, end = plan.memory, len(plan.order)
     last = {} if plan.graph.guard is None else {base(plan.graph.guard): plan.before_guard_count - 1}
@@ -81,7 +81,8 @@ def check(plan: ExecutionPlan) -> None:
         for value in node.inputs:
             last[base(value)] = max(index, last.get(base(value), 0))
     for value in [value for value in last if isinstance(value.op, Input)]:
-        last[value] = max(last[value], plan.before_guard_count - 1)  # whole for whoever looks for what is not finite
+        # The search for the first non-finite value needs the inputs.
+        last[value] = max(last[value], plan.before_guard_count - 1)
     where = {value: place_of(storage, value.type.nbytes) for value, storage in memory.storage.items()}
     invariant = set(plan.order[: plan.invariant_count])
     lasting = {base(value) for node in plan.order[plan.invariant_count :] for value in node.inputs}
@@ -169,7 +170,7 @@ def test_live_storages_do_not_overlap(pieces: list[Storage]) -> None:
 
 
 def test_arena_is_near_the_lower_bound() -> None:
-    """Greedily by size alone, one of ten of these arenas is more than 2 % larger than what is alive at once."""
+    """Sorting by size alone makes one in ten of these arenas more than 2 % larger than the peak of live bytes."""
     larger = 0
     for seed in range(100):
         random = Random(seed)
@@ -191,7 +192,7 @@ a, b = State("a", typed((2, 3)))(), State("b", typed((2, 3)))()
 
 
 def test_update_in_place_of_a_state_with_other_readers() -> None:
-    """The readers run first: gradients by the input need the old weights."""
+    """Readers run before the update: gradients by the input need the old weights."""
     new = a * 2.0
     graph = Graph({"y": ReduceSum()(Relu()(Reshape((6,))(a))), "z": a * 3.0}, {"a": new})
     assert kinds(planned(graph)) == {"a": "state:a"}
@@ -209,7 +210,7 @@ def test_only_inplace_ops_overwrite_the_state_they_read() -> None:
     assert kinds(planned(Graph({}, {"square": square * 2.0}))) == {"square": "state:square"}
     assert kinds(planned(Graph({}, {"square": MatMul()(square, square)}))) == {"square": "arena"}
     assert kinds(planned(Graph({}, {"square": Transpose((1, 0))(square)}))) == {"square": "arena"}
-    # Two reshapes back to where it began are simplified away.
+    # Consecutive reshapes to the original shape are simplified away.
     assert kinds(planned(Graph({}, {"square": Relu()(Reshape((3, 3))(flat))}))) == {"square": "state:square"}
 
 
@@ -236,7 +237,7 @@ def test_states_are_not_written_before_the_guard() -> None:
 
 
 def test_inputs_outlive_the_part_before_the_guard() -> None:
-    """The replay that looks for what is not finite needs them, though their memory would be free earlier."""
+    """The search for the first non-finite value replays the step from the inputs, which must not be overwritten."""
     x = Input("x", typed((2, 3)))()
     y = Transpose((1, 0))(Transpose((1, 0))(Relu()(x * 2.0)))
     plan = planned(Graph({}, {"a": a + 1.0}, guard=ReduceSum()(y)))
@@ -245,7 +246,7 @@ def test_inputs_outlive_the_part_before_the_guard() -> None:
 
 
 def test_update_that_is_copied_is_not_overwritten() -> None:
-    """`new` cannot be written in place, since `a` is swapped with it; what is computed from it must leave it be."""
+    """`new` cannot be written in place, since `a` and `b` are swapped; computing its readers must not overwrite it."""
     new = Relu()(b)
     plan = planned(Graph({"y": Relu()(new * 2.0)}, {"a": new, "b": a}))
     check(plan)
@@ -267,7 +268,7 @@ def test_equal_constants_are_stored_once() -> None:
 
 
 def test_each_gradient_is_freed_after_its_update() -> None:
-    """Ten gradients of equal size, each only for its own update: the plan holds a few of them, not ten."""
+    """Ten gradients of equal size, each of which is only used by one update: few are live at a time."""
     x = Input("x", typed((1000,)))()
     updates: dict[str, Value] = {}
     flow: Value = x
@@ -277,7 +278,7 @@ def test_each_gradient_is_freed_after_its_update() -> None:
         updates[f"w{number}"] = state + flow * -0.1
     plan = planned(Graph({}, updates))
     assert not plan.memory.copies
-    assert plan.memory.arena_bytes <= 4 * 4032  # x, the flow, its successor, one update's change
+    assert plan.memory.arena_bytes <= 4 * 4032  # x, the flow, the next flow, and the change of one update
 
 
 def test_nothing_is_allocated_to_plan_a_large_net() -> None:
@@ -287,7 +288,7 @@ def test_nothing_is_allocated_to_plan_a_large_net() -> None:
 
 
 def deep_net(length: int) -> tuple[Graph, int]:
-    """A chain with short cuts and updates, as a residual net has them: about `length` values."""
+    """Return a chain of about `length` values with shortcuts and updates, like a residual net."""
     x = skipped = Input("x", typed((64, 8)))()
     updates: dict[str, Value] = {}
     for _ in range(length // 6):
@@ -304,7 +305,7 @@ def deep_net(length: int) -> tuple[Graph, int]:
 def test_planning_takes_well_under_a_second() -> None:
     graph, nodes = deep_net(3000)
     assert nodes >= 3000
-    gc.freeze()  # what earlier tests left is not looked through again and again
+    gc.freeze()  # the garbage collector skips objects of earlier tests
     try:
         began = time.process_time()
         plan = planned(graph)

@@ -1,4 +1,4 @@
-"""Mixed precision: what may lie in fewer bits, what must not, and that nothing is converted there and back."""
+"""Mixed precision: which values may be stored in 16 bits, which must not, and that no conversion is superfluous."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ NET: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def plan() -> ExecutionPlan:
-    """A training step in bfloat16, planned for the kernels of the CPU."""
+    """The plan of a training step in bfloat16 with the kernels of the CPU."""
     return training_plan(DType.BFLOAT16, 4)
 
 
@@ -146,7 +146,7 @@ def test_activations_and_gradients_are_stored_in_16_bits_but_not_the_loss(plan: 
 
 @needs_narrow_products
 def test_operands_of_float32_kernels_are_not_narrowed(plan: ExecutionPlan) -> None:
-    """No copy makes float32 of what lies in 16 bits: it could have been left as it was."""
+    """No copy converts a 16-bit value to float32, since it could have been stored in float32."""
     for node in plan.order:
         if isinstance(node.op, Reorder) and plan.layouts[node.inputs[0]].dtype is not None:
             assert plan.layouts[node.outputs[0]].dtype == plan.layouts[node.inputs[0]].dtype, node
@@ -163,13 +163,13 @@ def test_readers_share_a_conversion(plan: ExecutionPlan) -> None:
 def test_memory_plan_uses_stored_types(plan: ExecutionPlan) -> None:
     for value, storage in plan.memory.storage.items():
         assert storage.size >= plan.layouts[value].nbytes(value.type)
-    # With 4 samples the channels that oneDNN pads to 16 may take more than 16 bits save, depending on the CPU.
+    # With 4 samples, oneDNN's padding of channels to 16 may take more memory than 16 bits save.
     narrow, wide = (training_plan(precision, 16).memory for precision in (DType.BFLOAT16, DType.FLOAT32))
     assert narrow.lower_bound < wide.lower_bound
 
 
 def test_fused_ops_compute_in_float32() -> None:
-    """x·w lies beyond 8 bits and loses its digits, were it rounded before the sum that brings it back."""
+    """If x·w were rounded to 8 bits before the addition, which nearly cancels it, all digits would be lost."""
     w, far = State("w", typed((1, 1)))(), State("far", typed((8, 1)))()
     y = Add()(MatMul()(Reshape((8, 1))(x(8)), w), far)
     graph = Graph({"y": MatMul()(y, w)})
@@ -182,7 +182,7 @@ def test_fused_ops_compute_in_float32() -> None:
     states.assign("far", np.full((8, 1), -1024.0))
     (actual,) = Program(plan, device, states)({"x": np.arange(8) + 1024.0 + 0.0}).values()
     exact = np.array([1024.0 + k for k in range(8)], np.float32)
-    rounded = exact.astype("bfloat16").astype(np.float32)  # the operand is rounded, the product is not
+    rounded = exact.astype("bfloat16").astype(np.float32)  # the operand is rounded, but not the product
     np.testing.assert_array_equal(actual[:, 0], rounded - 1024.0)
 
 

@@ -1,4 +1,4 @@
-"""Each pass before and after, and all of them on random graphs: what is computed stays the same to the last bit."""
+"""Each pass, with graphs before and after it, and all passes on random graphs: results stay bit-identical."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.passes.graphs import feeds, graphs, same_bits, typed
 
 
 def names(graph: Graph) -> list[str]:
-    """The ops of the graph, sources left out."""
+    """Return the names of the graph's ops, without sources."""
     return sorted(node.op.name for node in graph.nodes() if not node.op.traits.source)
 
 
@@ -50,8 +50,11 @@ def test_results_stay_the_same(single_pass: Pass | None, graph: Graph) -> None:
         same_bits(actual[0], expected[0])
         same_bits(actual[1], expected[1])
     for results, right in zip(
-        actual, expected, strict=True
-    ):  # of passes that are not exact, equal numbers: -0.0 is 0.0
+        actual,
+        expected,
+        strict=True,
+        # Passes that are not exact may change the sign of a zero.
+    ):
         assert results.keys() == right.keys()
         for name, array in results.items():
             np.testing.assert_array_equal(array, right[name])
@@ -101,7 +104,8 @@ def test_fold_skips_random_large_and_input_values() -> None:
     large = Broadcast((MAX_BYTES // 4 + 1,))(Fill(1.0, typed(()))())
     given_ = Relu()(State("s", typed((3,)))())
     graph = fold(Graph({"large": large, "state": given_, "random": RandomUniform(typed((3,)), 1)(rng)}))
-    assert names(graph) == ["Broadcast", "Relu"]  # random numbers of constants are constant: the op is pure
+    # RandomUniform of constants is constant, since the op is pure.
+    assert names(graph) == ["Broadcast", "Relu"]
 
 
 def test_fold_does_not_warn_of_non_finite_values() -> None:

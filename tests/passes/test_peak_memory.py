@@ -1,4 +1,4 @@
-"""A lower peak: the order found is valid, never worse, and lets large gradients wait until there is room."""
+"""The order with a lower peak is valid, never worse, and delays large gradients until memory is free."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.passes.test_memory import check
 
 
 def before_and_after(graph: Graph, workspace: int = 0) -> tuple[ExecutionPlan, ExecutionPlan]:
-    """The plan in the order of `schedule`, and in that of `lower_peak`."""
+    """Return the plan in the order of `schedule`, and that in the order of `lower_peak`."""
     graph = run_passes(graph, PASSES)
     scheduled = schedule(graph)
     scratch = {node: workspace for node in scheduled.order if not node.op.traits.source and not node.op.traits.view}
@@ -57,7 +57,7 @@ def test_lower_peak_order_is_valid_and_never_worse(graph: Graph, workspace: int)
 
 
 def chain_with_a_large_last_weight(depth: int) -> Graph:
-    """Wide activations, kept for the way back; then a weight far larger than all of them."""
+    """Return a net of wide activations, followed by a weight that is far larger than all of them."""
     x = Input("x", typed((100, 100)))()
     activations: list[Value] = [x]
     for _ in range(depth):
@@ -87,7 +87,7 @@ def test_order_that_saves_little_is_not_changed() -> None:
 
 
 def memory_of(model: str, batch_size: int) -> tuple[MemoryPlan, MemoryPlan]:
-    """Return peak memory of the planned training step of a zoo model, and of the order of `schedule` alone."""
+    """Return the peak memory of a zoo model's planned training step, and that in the order of `schedule`."""
     spec = load_spec(zoo_root() / model / "net.yaml")
     assert isinstance(spec, NetSpec)
     compiler = Compiler(spec, solver=SGD(type="SGD", momentum=0.9), device="null")
@@ -102,7 +102,7 @@ def memory_of(model: str, batch_size: int) -> tuple[MemoryPlan, MemoryPlan]:
 
 
 def test_alexnet_needs_little_more_than_its_largest_gradient() -> None:
-    """All activations beside the gradient of `fc6`, 9216 x 4096, would be a third more."""
+    """With all activations alive, the gradient of `fc6` (9216 × 4096) would need a third more memory."""
     after, before = memory_of("alexnet", 32)
     assert after.arena_bytes < 1.05 * 9216 * 4096 * 4
     assert after.arena_bytes < 0.75 * before.arena_bytes

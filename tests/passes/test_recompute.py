@@ -1,4 +1,4 @@
-"""Recomputation: same bits, less memory, no more arithmetic than it takes."""
+"""Recomputation: bit-identical results, less memory, and no more arithmetic than necessary."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def within(graph: Graph, limit: int) -> RecomputeVariant:
 
 
 def tower(depth: int, *, products: bool, skips: bool = False) -> Graph:
-    """Layers of products and activations, or of activations alone; each one's gradient needs its result."""
+    """Return layers of products and activations, or of activations alone; gradients need the results of layers."""
     flow: Value = Input("x", typed((64, 64)))()
     weights = {f"w{number}": State(f"w{number}", typed((64, 64)))() for number in range(depth)}
     for weight in weights.values():
@@ -131,7 +131,7 @@ def test_products_are_recomputed_only_if_cheap_results_do_not_suffice() -> None:
 
 
 def test_recomputation_runs_as_late_as_possible() -> None:
-    """Behind the guard, and not all at its beginning: the last layers' gradients need the last results alone."""
+    """Recomputed nodes follow the guard, and are spread out: the gradients of late layers only need late results."""
     plan = planned(within(tower(16, products=True), 0))
     repeated = [index for index, node in enumerate(plan.order) if node.scope.phase == "backward" and node.op == Tanh()]
     first, last = repeated[0], repeated[-1]
@@ -152,7 +152,7 @@ def test_recomputation_keeps_results_bit_identical(graph: Graph, limit: int) -> 
 
 
 class Impure(Tanh):
-    """Gives another result each time, for all that anybody knows."""
+    """An op that may give a different result each time."""
 
     traits = Traits(pure=False)
 
@@ -208,7 +208,7 @@ def test_mobilenet_fits_into_two_thirds_for_little_arithmetic() -> None:
 
 @pytest.mark.exhaustive
 def test_recomputed_steps_of_resnet_are_bit_identical() -> None:
-    """By the fastest kernels there are, layouts, fused groups and all."""
+    """With the fastest kernels, and with layouts and fused groups."""
     open_device("cpu")
     random = np.random.default_rng(0)
     feed = {

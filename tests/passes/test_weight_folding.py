@@ -1,4 +1,4 @@
-"""Absorption: what moves into weights, before and after, and what stays where it is."""
+"""Folding into weights: which ops are folded, and which stay."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def absorbed(graph: Graph) -> Graph:
 
 
 def remaining(graph: Graph) -> list[str]:
-    """The ops of each run."""
+    """Return the ops of each run, without invariant nodes."""
     invariant = invariant_nodes(graph)
     return [node.op.name for node in graph.nodes() if node not in invariant and not node.op.traits.source]
 
 
 def same(graph: Graph, folded: Graph) -> None:
-    """Both compute the same but for rounding: sums of some 30 products of numbers about 1."""
+    """Check that both agree up to rounding: sums of some 30 products of values about 1."""
     inputs, _, states = feeds(graph)
     states = {name: np.abs(array) for name, array in states.items()}
     for name, right in run(graph, inputs, states)[0].items():
@@ -95,14 +95,14 @@ def test_cases_that_are_not_folded_into_weights() -> None:
     image = state("image", 5, 6)
     moving = Input("moving", typed((4, 1, 1)))()
     for graph in (
-        Graph({"y": y * s}, {"w": new}),  # the weights change at each step: nothing would be won
+        Graph({"y": y * s}, {"w": new}),  # the weights change at each step, so folding does not pay off
         Graph({"y": y * s}, {"s": state("s", 4) * 0.5}),
-        Graph({"y": y * s, "z": y}),  # the convolution would be computed twice
+        Graph({"y": y * s, "z": y}),  # folding would compute the convolution twice
         Graph({"y": y * s, "z": Relu()(y)}),
         Graph({"y": y * image}),
         Graph({"y": y * moving}),
         Graph({"y": Relu()(y) * s}),
-        Graph({"y": (y + x) * s}),  # x · s would be one operation more
+        Graph({"y": (y + x) * s}),  # folding would add the operation x · s
     ):
         folded = absorbed(graph)
         assert remaining(folded) == remaining(graph)

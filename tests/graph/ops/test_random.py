@@ -34,7 +34,7 @@ def draw(*shape: int, rng=(1, 2, 0), stream: int = 3, dtype: DType = DType.FLOAT
 
 
 def test_numbers_follow_the_documented_counter():
-    """Element i: word i mod 4 of the counter (i div 4, step, stream) under the key `seed`, its upper 24 bits."""
+    """Element i is word i mod 4 of counter (i div 4, step, stream) under the key `seed`; its upper 24 bits are used."""
     seed, step, stream = 0x1234567890, 5, 77
     numbers = draw(9, rng=(seed, step, 0), stream=stream, dtype=DType.FLOAT64)
     for i, number in enumerate(numbers):
@@ -58,10 +58,10 @@ def test_numbers_are_uniform_and_uncorrelated_across_seed_step_and_stream():
     assert numbers.min() >= 0
     assert numbers.max() < 1
     counts, _ = np.histogram(numbers, 100, (0, 1))
-    # χ² with 99 degrees of freedom: mean 99, standard deviation 14; six of them.
+    # χ² with 99 degrees of freedom: mean 99, standard deviation 14; within six standard deviations.
     assert ((counts - 1000) ** 2 / 1000).sum() < 99 + 6 * 14
     for other in (draw(100_000, rng=(2, 2, 0)), draw(100_000, rng=(1, 3, 0)), draw(100_000, stream=4)):
-        # Correlation of independent numbers: standard deviation 1/√n = 0.0032; six of them.
+        # The correlation of independent values has the standard deviation 1/√n = 0.0032; within six of them.
         assert abs(np.corrcoef(numbers, other)[0, 1]) < 0.019
 
 

@@ -92,7 +92,7 @@ def test_every_activation_has_a_formula_here():
 def test_activation_matches_its_formula(name):
     y = layer({"type": "Activation", "activation": name}, X[None]).y[0]
     expected = [FORMULAS[name](x) for x in X]
-    # selu's constants are published with nine digits; e**x - 1 of the formula loses some near 0.
+    # selu's constants are published with nine digits; e**x - 1 loses digits near 0.
     np.testing.assert_allclose(y, expected, rtol=1e-8 if name == "selu" else 1e-13, atol=2e-16 * 10)
 
 
@@ -101,7 +101,7 @@ def test_activation_matches_its_formula(name):
 )
 def test_activation_with_fields_matches_its_formula(fields, formula):
     y = layer({"type": "Activation", "activation": fields}, X[None]).y[0]
-    # 1 - tanh² and e^(2x) - 1 near 0 lose digits in these formulas.
+    # In these formulas, 1 - tanh² and e^(2x) - 1 lose digits near 0.
     np.testing.assert_allclose(y, [formula(x) for x in X], rtol=1e-13, atol=2e-16 * 10)
 
 
@@ -113,7 +113,7 @@ def test_every_field_is_tested_here():
 
 @pytest.mark.parametrize("name", [*FORMULAS, *sorted(ALONG_AXIS)])
 def test_activations_keep_nan(name):
-    """A rectifier that made 0 of NaN would hide it from the guard of the step."""
+    """If a ReLU turned NaN into 0, the guard would not notice it."""
     with np.errstate(invalid="ignore"):
         y = layer({"type": "Activation", "activation": name}, np.array([[1.0, np.nan]])).y
     assert np.isnan(y[0, -1])
@@ -129,7 +129,7 @@ def test_sparsemax_projects_onto_the_simplex(axis):
     x = np.random.default_rng(1).normal(size=(2, 3, 4, 5))
     y = layer({"type": "Activation", "activation": "sparsemax", "axis": axis}, x).y
     low, high = x.max(axis, keepdims=True) - 1, x.max(axis, keepdims=True)
-    for _ in range(60):  # the sum falls as the threshold rises: bisection needs nothing but the definition
+    for _ in range(60):  # bisection: the sum decreases as the threshold increases
         middle = (low + high) / 2
         above = np.maximum(x - middle, 0).sum(axis, keepdims=True) > 1
         low, high = np.where(above, middle, low), np.where(above, high, middle)
@@ -151,7 +151,7 @@ def test_softmax_over_several_axes():
 
 @pytest.mark.parametrize("name", [name for name in FORMULAS if name != "linear"])
 def test_activation_fuses_with_its_neighbors(name):
-    """The traits of the ops decide: x + 1, the function, times 2 is one node that a kernel takes."""
+    """By the traits of the ops, (x + 1), the function, and · 2 are fused to one node."""
     x = Input("x", TensorType((3, 5), DType.FLOAT32))()
     function: Any = ACTIVATIONS.parse(name)
     graph = run_passes(

@@ -1,4 +1,4 @@
-"""Attention layers against formulas written out in NumPy, and what masks keep from being seen."""
+"""Attention layers against formulas in NumPy, and the effect of masks."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_causal_mask_hides_later_steps(fields, states, dtype):
     changed = x.copy()
     changed[:, 3:] = 1e4
     before, after = (layer(fields, values, values, **states).y for values in (x, changed))
-    np.testing.assert_array_equal(before[:, :3], after[:, :3])  # to the last bit
+    np.testing.assert_array_equal(before[:, :3], after[:, :3])  # bit-identical
     assert not np.allclose(before[:, 3:], after[:, 3:])
     dy = np.zeros_like(before)
     dy[:, 2] = 1
@@ -119,7 +119,8 @@ def test_attention_mask_restricts_keys():
     mask[1, 1] = 0
     y = layer(MULTI, X, OTHER, OTHER, mask, **w).y
     np.testing.assert_allclose(y[0], layer(MULTI, X[:1], OTHER[:1, :2], **w).y[0], rtol=1e-12)
-    np.testing.assert_array_equal(y[1, 1], w["attention_output/bias"])  # it may look nowhere: a mean of nothing is 0
+    # A query without keys gets 0, so only the bias remains.
+    np.testing.assert_array_equal(y[1, 1], w["attention_output/bias"])
     np.testing.assert_allclose(y[1, 0], layer(MULTI, X, OTHER, **w).y[1, 0], rtol=1e-12)
     for kind in (np.bool_, np.float64, np.uint8):
         np.testing.assert_array_equal(layer(MULTI, X, OTHER, OTHER, mask.astype(kind), **w).y, y)
@@ -142,7 +143,7 @@ def test_kernels_are_initialized_as_matrices():
     for name in ("query/kernel", "attention_output/kernel"):
         state = applied.net.states[f"it/{name}"]
         values = state.initial.sample(1, name, state.value.shape, "float64")
-        limit = np.sqrt(6 / (64 + 8 * 16))  # Glorot and Bengio: the matrix is 64 by 8 · 16, either way round
+        limit = np.sqrt(6 / (64 + 8 * 16))  # as in Glorot and Bengio 2010, for a matrix of 64 × (8 · 16)
         assert 0.99 * limit < np.abs(values).max() <= limit
 
 

@@ -49,7 +49,7 @@ def test_matches_its_definition_for_any_geometry(size, kernel, strides, dilation
     expected = naive(x, w, strides, pads, dilation, groups)
     applied = layer(fields, x, kernel=w)
     np.testing.assert_allclose(applied.y, expected, atol=1e-12)
-    # <conv(x), dy> is linear in x and in w: that fixes both gradients.
+    # <conv(x), dy> is linear in x and in w, which determines both gradients
     dy = random.normal(size=expected.shape)
     (dx,) = applied.gradient(dy)
     (dw,) = applied.gradient(dy, "kernel")

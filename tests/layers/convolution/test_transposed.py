@@ -14,7 +14,7 @@ FIELDS = {"type": "Conv2DTranspose", "filters": 2, "kernel_size": [3, 2], "strid
 
 
 def spread(x: np.ndarray, kernel: np.ndarray, strides: tuple[int, int], dilation: tuple[int, int]) -> np.ndarray:
-    """The full result, by its definition: each number times the kernel, added up where it lands."""
+    """Return the full result by definition: each element times the kernel, added at its position."""
     (N, _, H, W), (_, M, KH, KW), (sh, sw), (dh, dw) = x.shape, kernel.shape, strides, dilation
     y = np.zeros((N, M, (H - 1) * sh + (KH - 1) * dh + 1, (W - 1) * sw + (KW - 1) * dw + 1))
     for i, j, k, l in np.ndindex(H, W, KH, KW):
@@ -25,7 +25,7 @@ def spread(x: np.ndarray, kernel: np.ndarray, strides: tuple[int, int], dilation
 def test_transposed_convolution_matches_its_definition():
     full = spread(X, KERNEL, (2, 3), (1, 1))
     y = layer(FIELDS, X, kernel=KERNEL).y
-    assert y.shape == (2, 2, 9, 9)  # the last column is of the gap between windows: max(2, 3) after the last step
+    assert y.shape == (2, 2, 9, 9)  # the last column is the gap between windows: max(2, 3) after the last step
     np.testing.assert_allclose(y[..., :8], full, rtol=1e-12)
     np.testing.assert_array_equal(y[..., 8], 0)
 

@@ -16,7 +16,7 @@ X = np.ones((64, 50))
 def test_dropout_scales_kept_elements_and_drops_the_given_fraction():
     y = layer({"type": "Dropout", "rate": 0.25}, X, training=True).y
     assert set(np.unique(y)) == {0.0, 1 / 0.75}
-    # Binomial: 3200 draws, standard deviation 0.0077; five of them.
+    # binomial: 3200 draws with a standard deviation of 0.0077; within five of them
     assert (y == 0).mean() == pytest.approx(0.25, abs=0.04)
 
 
@@ -31,7 +31,7 @@ def test_gradient_flows_through_kept_elements():
 
 
 def test_dropout_mask_does_not_depend_on_batch_partition():
-    """A worker that gets samples 24 … 63 of the global batch drops what one worker would drop of them."""
+    """A worker with samples 24 … 63 of the global batch drops the same elements of them as a single worker."""
     fields = {"type": "Dropout", "rate": 0.5}
     full = layer(fields, X[:, :7], training=True, rng=(3, 9, 0)).y
     parts = [
@@ -67,14 +67,14 @@ def test_spatial_dropout_drops_full_channels(rank, shape):
     channels = y.reshape(100, 6, -1)
     assert (channels == channels[:, :, :1]).all()
     assert set(np.unique(y)) == {0.0, 1 / 0.75}
-    # 600 draws: the deviation of their mean is 0.018; five of them.
+    # 600 draws: the standard error of the mean is 0.018; within five of them
     assert (channels[:, :, 0] == 0).mean() == pytest.approx(0.25, abs=0.09)
 
 
 def test_noise_shape_shares_the_mask_along_axes():
     y = layer({"type": "Dropout", "rate": 0.5, "noise_shape": [None, 1, 5]}, np.ones((50, 4, 5)), training=True).y
     assert (y == y[:, :1]).all()
-    assert (y[:, 0] == 0).mean() == pytest.approx(0.5, abs=0.16)  # 250 draws, five deviations of 0.032
+    assert (y[:, 0] == 0).mean() == pytest.approx(0.5, abs=0.16)  # 250 draws, within five standard errors of 0.032
 
 
 @pytest.mark.parametrize("noise_shape", [[1, 4, 5], [None, 4], [None, 2, 5], [None, None, None, None]])
@@ -86,7 +86,7 @@ def test_invalid_noise_shapes_are_rejected(noise_shape):
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_alpha_dropout_keeps_mean_and_variance(rate):
     y = layer({"type": "AlphaDropout", "rate": rate}, WIDE, training=True).y
-    # 120000 numbers of variance 1 and a bounded fourth moment: deviations of 0.003 and about 0.006; five of them.
+    # 120000 values of variance 1: standard errors of 0.003 and about 0.006; within five of them
     assert y.mean() == pytest.approx(0, abs=0.015)
     assert y.var() == pytest.approx(1, abs=0.03)
     alpha = -1.7580993408473766
@@ -104,7 +104,7 @@ def test_gaussian_dropout_multiplies_by_normal_numbers():
 
 
 def test_gaussian_noise_is_normal():
-    """Moments up to the fourth, and how many are below each of some limits."""
+    """Compares moments up to the fourth, and the share of values below several limits."""
     noise = layer({"type": "GaussianNoise", "stddev": 2.0}, WIDE, training=True).y - WIDE
     z = noise.ravel() / 2
     for power, (moment, variance) in {1: (0, 1), 2: (1, 2), 3: (0, 15), 4: (3, 96)}.items():

@@ -18,9 +18,9 @@ CASES = [
     ("abc,cde->abde", (2, 3, 4), (None, 2, 5), (4, 2, 5)),
     ("abde,cde->abc", (2, 3, 2, 5), (3, 4), (4, 2, 5)),
     ("abcd,ce->aebd", (2, 3, 4, 2), (5, None, None), (4, 5)),
-    ("abc,bcd->abd", (2, 3, 4), (3, 5), (3, 4, 5)),  # a kernel for each place
-    ("abc,bd->ad", (2, 3, 4), 5, (3, 5)),  # an axis that is added up
-    ("ab,c->abc", (2, 3), (3, 4), (4,)),  # nothing is added up
+    ("abc,bcd->abd", (2, 3, 4), (3, 5), (3, 4, 5)),  # a kernel for each position
+    ("abc,bd->ad", (2, 3, 4), 5, (3, 5)),  # an axis that is summed over
+    ("ab,c->abc", (2, 3), (3, 4), (4,)),  # no axis is summed over
     ("...x,xy->...y", (2, 3, 2, 4), 5, (4, 5)),
     ("ab...,bc->ac...", (2, 3, 4, 2), 5, (3, 5)),
 ]

@@ -38,7 +38,8 @@ PASSING: list[dict[str, Any]] = [
     {"type": "SinePositionEncoding"},
     {"type": "MultiHeadAttention", "num_heads": 2, "key_dim": 2},
     {"type": "Attention", "from": ["words", "words"]},
-    {"type": "GRU", "units": 2, "return_sequences": True, "go_backwards": True},  # as it came, as Keras has it
+    # The mask is not reversed, as in Keras.
+    {"type": "GRU", "units": 2, "return_sequences": True, "go_backwards": True},
 ]
 STOPPING: list[dict[str, Any]] = [
     {"type": "Flatten"},
@@ -89,7 +90,7 @@ def test_concatenated_sequences_concatenate_masks() -> None:
 def test_masking_masks_steps_equal_to_the_mask_value(value: float) -> None:
     x = RANDOM.normal(size=(2, 3, 2))
     x[0, 1], x[1, 2, 0] = value, value
-    x[1, 0] = np.nan  # not the value, so it counts, and stays to be seen
+    x[1, 0] = np.nan  # NaN differs from the mask value, so the step counts and NaN remains visible
     result = layer({"type": "Masking", "mask_value": value}, x)
     np.testing.assert_array_equal(result.y, np.where((x == value).all(-1, keepdims=True), 0, x))
     (mask,) = evaluate([result.spec.mask(result.net, *result.inputs)], result.feeds)
@@ -118,7 +119,7 @@ def test_attention_ignores_masked_steps(fields: dict[str, Any]) -> None:
 
 def test_causal_mask_with_all_earlier_steps_masked() -> None:
     x = RANDOM.normal(size=(1, 3, 4))
-    valid = np.array([[[0, 0, 1]]], np.int32)  # only the last place, which the first two must not see
+    valid = np.array([[[0, 0, 1]]], np.int32)  # only the last step is valid, which the first two must not see
     fields = {"type": "MultiHeadAttention", "num_heads": 1, "key_dim": 2, "use_causal_mask": True, "use_bias": False}
     y = layer(fields, x, x, x, valid).y
     np.testing.assert_array_equal(y[:, :2], 0)

@@ -60,5 +60,6 @@ def test_training_adds_the_loss_of_the_load() -> None:
 def test_experts_start_from_values_of_their_own_matrices() -> None:
     fields = {**FIELDS, "hidden_units": 64, "num_experts": 8}
     kernel = layer(fields, RANDOM.normal(size=(1, 32))).feeds["it/hidden/kernel"]
-    assert kernel.std() == pytest.approx(np.sqrt(2 / (32 + 64)), rel=0.03)  # Glorot's, of (32, 64) instead of (32, 512)
+    # Glorot's limit for (32, 64), not for (32, 512).
+    assert kernel.std() == pytest.approx(np.sqrt(2 / (32 + 64)), rel=0.03)
     assert not np.allclose(kernel[:, 0], kernel[:, 1])

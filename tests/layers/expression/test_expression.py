@@ -1,4 +1,4 @@
-"""The layer Expression against NumPy's arithmetic, its gradient, its fusion, and where its mistakes are told."""
+"""The layer Expression against NumPy: values, gradient, fusion, and the locations of errors."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_integer_division_and_remainder_match_their_definitions():
     a, b = (grid.reshape(-1) for grid in np.meshgrid(values, divisors))
     wide, by = a.astype(np.int64), b.astype(np.int64)
     cut = np.sign(wide) * np.sign(by) * (np.abs(wide) // np.abs(by))
-    with np.errstate(over="ignore"):  # the least number divided by -1 is none that the type has
+    with np.errstate(over="ignore"):  # the type cannot represent its minimum divided by -1
         np.testing.assert_array_equal(kept("quotient(x, y)", a, b), cut.astype(np.int32))
         np.testing.assert_array_equal(kept("x // y", a, b), (wide // by).astype(np.int32))
         np.testing.assert_array_equal(kept("x % y", a, b), wide % by)

@@ -16,7 +16,7 @@ from tests.layers.apply import layer
 SHAPE = (60, 40, 3, 3)
 FAN_IN, FAN_OUT = 40 * 9, 60 * 9
 
-# Keras's documentation: the variance, and the limit that no number passes (None: none).
+# From Keras's documentation: the variance, and the maximum magnitude (None: unlimited).
 UNIFORM = {
     "GlorotUniform": sqrt(6 / (FAN_IN + FAN_OUT)),
     "HeUniform": sqrt(6 / FAN_IN),
@@ -67,7 +67,7 @@ def test_initializer_is_documented_and_depends_on_seed_and_name(name):
 def test_uniform_initializers_fill_their_interval(name, limit):
     numbers = draw(name)
     assert abs(numbers).max() <= limit
-    # 21600 numbers: the standard deviation of a uniform sample's is 0.3 % of it; five of them.
+    # 21600 values: the standard deviation of a uniform sample has an error of 0.3 %; within five of them
     assert numbers.std() == pytest.approx(limit / sqrt(3), rel=0.015)
     assert abs(numbers.mean()) < 5 * limit / sqrt(3 * numbers.size)
 
@@ -140,27 +140,27 @@ def test_orthogonal_rows_or_columns(shape):
 
 
 def test_orthogonal_matrices_are_unbiased_in_sign():
-    """The diagonal of R is positive in LAPACK's QR of one sign; Q itself must be of either."""
+    """LAPACK's QR has diagonals of R of one sign, which must not affect the signs of Q."""
     diagonals = np.concatenate([np.diagonal(draw("Orthogonal", (8, 8), seed=seed)) for seed in range(50)])
-    # 400 signs: the standard deviation of their mean is 0.05; five of them.
+    # the mean of 400 signs has a standard error of 0.05; within five of them
     assert abs(np.sign(diagonals).mean()) < 0.25
 
 
 @pytest.mark.parametrize(("shape", "inputs"), [((300, 40), 300), ((40, 30, 5, 5), 30 * 25), ((70,), 70)])
 def test_positive_weights_of_an_output_sum_to_one(shape, inputs):
-    """Caffe's positive_unitball: uniform numbers over their sum, so of mean 1 / inputs and up to 2 / inputs or so."""
+    """Caffe's positive_unitball: uniform values divided by their sum; mean 1 / inputs, maximum about twice that."""
     numbers = draw("PositiveUnitball", shape)
     by_output = numbers.T if len(shape) == 2 else numbers.reshape(-1, inputs)
     np.testing.assert_allclose(by_output.sum(axis=1), 1, rtol=1e-12)
     assert numbers.min() >= 0
-    # A uniform number has deviation 1/√12 and mean ½; the sums of 70 or more of them differ by a few percent.
+    # Uniform values have the standard deviation 1/√12 and mean ½; sums of 70 or more differ by a few percent.
     assert numbers.std() * inputs == pytest.approx(1 / sqrt(3), rel=0.2)
 
 
 def test_sparse_gaussian_keeps_the_given_number_of_outputs():
     numbers = draw({"type": "RandomNormal", "stddev": 0.5, "sparse": 8}, (2000, 40))
     nonzero = numbers != 0
-    # 80000 coins of probability 1/5: the deviation of their mean is 0.0014; five of them.
+    # 80000 draws with probability 1/5: the share has a standard error of 0.0014; within five of them
     assert nonzero.mean() == pytest.approx(8 / 40, abs=0.007)
     assert numbers[nonzero].std() == pytest.approx(0.5, rel=0.03)
     assert (draw({"type": "RandomNormal", "sparse": 3}, (40, 200, 3, 3)) != 0).mean() == pytest.approx(
@@ -178,7 +178,7 @@ def test_identity_initializer_makes_layers_the_identity():
 
 @pytest.mark.parametrize("size", [3, 4, 5])
 def test_bilinear_matches_caffe(size):
-    """BilinearFiller of filler.hpp, number by number."""
+    """BilinearFiller of filler.hpp, element by element."""
     f = -(-size // 2)
     c = (2 * f - 1 - f % 2) / (2.0 * f)
     expected = [[(1 - abs(x / f - c)) * (1 - abs(y / f - c)) for x in range(size)] for y in range(size)]
@@ -186,7 +186,7 @@ def test_bilinear_matches_caffe(size):
 
 
 def test_bilinear_upsampling_preserves_planes():
-    """A transposed convolution with these weights continues a linear function; its border apart."""
+    """Except at its border, a transposed convolution with these weights upsamples a linear function exactly."""
     factor = 2
     fields = {"type": "Conv2DTranspose", "filters": 2, "groups": 2, "kernel_size": 4, "strides": 2, "padding": 1}
     plane = np.add.outer(np.arange(5.0), 3 * np.arange(6.0))
@@ -219,8 +219,8 @@ def test_orthogonal_regularizer_is_the_mean_absolute_cosine(mode):
     assert applied.y == pytest.approx(0.5 * cosines.mean(), rel=1e-12)
 
 
-# What keras.initializers.STFT (3.15) answers, of one column for each frequency; windows are NumPy's `hanning`,
-# `hamming` and `blackman` (of one more value, without the last, where they are periodic), since Keras takes arrays too.
+# Results of keras.initializers.STFT (3.15), one column for each frequency. Windows are NumPy's `hanning`, `hamming` and
+# `blackman` (periodic ones without the last of one more value), since Keras takes arrays, too.
 KERAS_STFT = [
     (
         {},

@@ -24,7 +24,7 @@ def test_sparse_crossentropy_of_scores(labels):
     expected = -np.mean([np.log(softmax(SCORES)[i, label]) for i, label in enumerate(LABELS)])
     applied = loss({"type": "SparseCategoricalCrossentropy", "from_logits": True}, SCORES, labels)
     assert applied.y == pytest.approx(expected, rel=1e-12)
-    # (softmax - one hot) / N, the textbook's gradient
+    # (softmax - one hot) / N, as in textbooks
     one_hot = np.eye(3)[LABELS]
     np.testing.assert_allclose(
         applied.gradient(np.ones(()))[0], (softmax(SCORES) - one_hot) / 5, rtol=1e-12, atol=1e-15
@@ -124,7 +124,7 @@ WEIGHTS = np.array([0.5, 2.0, 0.0, 1.5])
 
 
 def squares(reduction: str, weight: np.ndarray | None = None, mask: np.ndarray | None = None) -> np.ndarray:
-    """The loss whose single values are `VALUES`."""
+    """The loss with the unreduced values `VALUES`."""
     fields = {"type": "MeanSquaredError", "reduction": reduction}
     return loss(fields, np.sqrt(VALUES), np.zeros((4, 3)), weight=weight, mask=mask).y
 
@@ -367,7 +367,8 @@ def test_ctc_lengths_from_inputs_or_masks():
 
 
 def test_ctc_without_alignment_is_infinite():
-    applied = loss("CTC", RANDOM.normal(size=(1, 2, 3)), np.array([[1, 1]]))  # a blank must be between them
+    # Repeated labels need a blank between them.
+    applied = loss("CTC", RANDOM.normal(size=(1, 2, 3)), np.array([[1, 1]]))
     assert applied.y == np.inf
     assert not applied.gradient(np.ones(()))[0].any()
 

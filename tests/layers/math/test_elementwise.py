@@ -87,7 +87,7 @@ def test_gradient_of_multiply_with_zero_factors() -> None:
 
 
 def test_argmax_top_k_with_values() -> None:
-    x = np.array([[1.0, 7.0, -np.inf, 7.0], [-np.inf, -np.inf, 2.0, -np.inf]])  # equal ones: the first comes first
+    x = np.array([[1.0, 7.0, -np.inf, 7.0], [-np.inf, -np.inf, 2.0, -np.inf]])  # of equal elements, the first is first
     result = layer({"type": "ArgMax", "top_k": 3, "out_max_val": True}, x)
     assert result.spec.output_names() == ("places", "values")
     np.testing.assert_array_equal(result.all[0], [[1, 3, 0], [2, 0, 1]])

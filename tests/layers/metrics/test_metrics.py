@@ -74,7 +74,7 @@ def test_k_above_the_number_of_classes_is_rejected():
 
 RANDOM = np.random.default_rng(11)
 YES = RANDOM.integers(0, 2, (40, 3))
-SHARES = np.round(RANDOM.uniform(0, 1, (40, 3)), 1)  # many stand on a threshold
+SHARES = np.round(RANDOM.uniform(0, 1, (40, 3)), 1)  # rounded, so that many are equal to a threshold
 IMPORTANCE = RANDOM.uniform(0.5, 2, 40)
 
 
@@ -105,7 +105,7 @@ def test_nan_prediction_exceeds_no_threshold():
 
 
 def test_even_thresholds_match_listed_ones():
-    """Half of the shares stand on a level: both count what is greater than it."""
+    """Half of the scores equal a threshold: only greater scores exceed it."""
     shares = np.array([[0.0], [0.25], [0.3], [0.5], [0.75], [0.99], [1.0]])
     even = metric({"type": "SensitivityAtSpecificity", "specificity": 0.5, "num_thresholds": 5}, shares, shares > 0.4)
     listed = metric({"type": "TruePositives", "thresholds": [0.0, 0.25, 0.5, 0.75, 1.0]}, shares, shares > 0.4)
@@ -146,7 +146,7 @@ def test_scores_of_classes_have_the_names_of_the_data():
         "0",
         "1",
         "2",
-    ]  # names of something else
+    ]  # the number of names differs, so they are not used
 
 
 def test_precision_at_k_of_equal_scores():

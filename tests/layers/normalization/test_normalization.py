@@ -248,6 +248,6 @@ def test_normalization_of_all_elements_and_of_integers():
 
 def test_moving_averages_of_instances_need_two_elements_of_each_channel():
     fields = {"type": "InstanceNormalization", "track_running_stats": True}
-    assert layer(fields, np.zeros((3, 2, 1))).y.shape == (3, 2, 1)  # inference has its averages
+    assert layer(fields, np.zeros((3, 2, 1))).y.shape == (3, 2, 1)  # inference uses the moving averages
     with pytest.raises(ShapeMismatch, match="has a single element"):
         layer(fields, np.zeros((3, 2, 1)), training=True)

@@ -1,4 +1,4 @@
-"""SpectralNormalization: what a training step makes of the kernel, and when nothing is made of it."""
+"""SpectralNormalization: the kernel after a training step, and when it stays unchanged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NET: dict[str, Any] = {
 
 
 def step(net: dict[str, Any]) -> tuple[Compiler, np.ndarray]:
-    """A compiler after one step of plain SGD at the rate 0.5, and what the target was."""
+    """Return a compiler after one step of SGD with the rate 0.5, and the target."""
     compiler = Compiler(load_net(net), solver=SOLVER, dtype=DType.FLOAT64, device="reference")
     target = RANDOM.normal(size=(6, 3))
     for name, value in STATES.items():
@@ -70,7 +70,7 @@ def step(net: dict[str, Any]) -> tuple[Compiler, np.ndarray]:
 
 
 def normalized() -> np.ndarray:
-    """The kernel after one round of the power method, written in NumPy."""
+    """Return the kernel after one power iteration, in NumPy."""
     v = U @ KERNEL.T / np.linalg.norm(U @ KERNEL.T)
     u = v @ KERNEL / np.linalg.norm(v @ KERNEL)
     actual: np.ndarray = KERNEL / (v @ KERNEL @ u.T)

@@ -17,7 +17,7 @@ SIDES = st.tuples(st.integers(0, 2), st.integers(0, 2))
 
 
 def windows(x: Any, size: Any, strides: Any, pads: Any) -> Any:
-    """The numbers inside the input under each window, by its place in the output; and the shape of the output."""
+    """Return the elements in each window, without padding, by the index of the output; and the output's shape."""
     (N, C, H, W), (KH, KW), (sh, sw), ((top, bottom), (left, right)) = x.shape, size, strides, pads
     OH, OW = (H + top + bottom - KH) // sh + 1, (W + left + right - KW) // sw + 1
     actual = {}
@@ -41,13 +41,13 @@ def test_matches_its_definition_for_any_geometry(size, strides, pads, seed):
 
 @given(size=PAIR, strides=PAIR, pads=st.tuples(SIDES, SIDES), seed=st.integers(0, 2**16))
 def test_ceil_mode_and_counted_padding_match_pytorch(size, strides, pads, seed):
-    """PyTorch's rule, written down: the last window begins inside; what it counts ends where the padding ends."""
+    """PyTorch's rule: the last window starts inside the input, and counts elements up to the end of the padding."""
     assume(all(max(side) < length for side, length in zip(pads, size, strict=True)))
     x = np.random.default_rng(seed).normal(size=(1, 2, 5, 6))
     axes = []
     for length, window, stride, (begin, end) in zip(x.shape[2:], size, strides, pads, strict=True):
         starts = [start for start in range(-begin, length + end, stride) if start < length]
-        while len(starts) > 1 and starts[-2] + window >= length + end:  # the one before reaches the end already
+        while len(starts) > 1 and starts[-2] + window >= length + end:  # the previous window already reaches the end
             starts.pop()
         axes.append([(start, min(start + window, length + end)) for start in starts])
     fields = {"pool_size": list(size), "strides": list(strides), "padding": [list(side) for side in pads]}
@@ -89,7 +89,7 @@ def test_adaptive_windows_partition_the_input(rank, sizes):
 
 @pytest.mark.parametrize("function", ["max", "average"])
 def test_pyramid_pooling_matches_caffe(function):
-    """Caffe's geometry: windows of ⌈size / bins⌉ side by side, and half of what is missing before the input."""
+    """Caffe's geometry: adjacent windows of ⌈size / bins⌉, with half of the padding before the input."""
     x = np.random.default_rng(8).normal(size=(2, 3, 5, 7))
     expected = []
     for bins in (1, 2, 3):
@@ -111,7 +111,7 @@ def test_stochastic_pooling_samples_proportionally():
     x = np.broadcast_to(np.array([[1.0, 0.0], [2.0, 5.0]]), (400, 5, 2, 2))
     picked = layer("StochasticPooling2D", x, training=True).y.ravel()
     shares = [(picked == number).mean() for number in (0.0, 1.0, 2.0, 5.0)]
-    # 2,000 draws: the standard deviation of a share is at most 1.1 %.
+    # 2,000 draws: the standard error of a share is at most 1.1 %
     np.testing.assert_allclose(shares, [0, 1 / 8, 2 / 8, 5 / 8], atol=0.04)
     other = layer("StochasticPooling2D", x, training=True, rng=(1, 2, 0)).y.ravel()
     assert (picked != other).any()
@@ -212,7 +212,8 @@ def test_shape_mismatch_messages(fields, shape, message):
 
 
 def test_fractional_windows_are_random_in_training_only():
-    x = np.tile(np.arange(40.0), (2, 3, 40, 1))  # each element is its column: a maximum is the end of its window
+    # Elements are their column numbers, so a maximum is the end of its window.
+    x = np.tile(np.arange(40.0), (2, 3, 40, 1))
     fields = {"type": "FractionalMaxPooling2D", "output_size": 23}
     first, continued, later = (layer(fields, x, training=True, rng=(1, step, 0)).y for step in (1, 1, 2))
     np.testing.assert_array_equal(first, continued)

@@ -1,4 +1,4 @@
-"""MaxUnpool of what a max pooling found is the input, where that is a maximum, and 0 elsewhere."""
+"""MaxUnpool after max pooling restores the maxima, with 0 elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_unpooling_restores_positions(shape, fields):
     actual = np.take_along_axis(flat, indices.reshape(*shape[:2], -1), -1)
     np.testing.assert_array_equal(actual.reshape(most.shape), most)
     if "padding" in fields:
-        return  # windows at the border hold fewer: the sizes are not those of the input
+        return  # windows at the border are smaller, so the input's size is not restored
     size = fields["pool_size"] if isinstance(fields["pool_size"], list) else [fields["pool_size"]] * rank
     applied = layer({"type": "MaxUnpool", "pool_size": size}, most, indices).y
     np.testing.assert_array_equal(applied, np.where(np.isin(x, most), x, 0))

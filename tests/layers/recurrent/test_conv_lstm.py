@@ -1,4 +1,4 @@
-"""ConvLSTM: with kernels of size 1 it is an LSTM at each place; states and masks as of other recurrent layers."""
+"""ConvLSTM: with kernels of size 1, an LSTM at each pixel; states and masks as in other recurrent layers."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ every_cell = pytest.mark.parametrize("name", CELLS)
 
 
 def expected(name: str, x: np.ndarray, mask: Any = 1.0) -> np.ndarray:
-    """The outputs of all steps; the mask is multiplied with the state before it is used in products."""
+    """Return the outputs of all steps; the state is multiplied by the dropout mask before it is used in products."""
     _, step, parameters = CELLS[name]
     h, c, results = STATE, STATE, []
     for t in range(x.shape[1]):
@@ -152,7 +152,7 @@ def test_initial_states_continue_a_sequence(name, backwards):
 
 @every_cell
 def test_masked_steps_are_skipped(name):
-    """Whatever is in them; the output is the one before, and at the start the first state."""
+    """Masked steps may contain NaN; their output is the previous one, or at the start the initial state."""
     counts = np.array([[1, 0, 1, 1, 0], [0, 0, 1, 0, 1], [1, 1, 1, 1, 1]], bool)
     x = np.where(counts[:, :, None], X, np.nan)
     cell_fields, _, parameters = CELLS[name]

@@ -1,4 +1,4 @@
-"""Layers that find, put and order elements, against loops and functions of NumPy."""
+"""Layers for indexing, scattering and sorting against loops and functions of NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers that move numbers and compute nothing: where each number goes, written in NumPy."""
+"""Layers that only move elements, against NumPy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_shape_layers_move_elements_correctly(
 
 
 def block(mode: str, b: int, i: int, j: int, depth: int, c: int) -> int:
-    """The channel that place (i, j) of a block of channel c is in: ONNX's two orders."""
+    """Return the channel of element (i, j) of a block of channel c, in ONNX's two orders."""
     return (i * b + j) * depth + c if mode == "DCR" else c * b * b + i * b + j
 
 

@@ -16,7 +16,7 @@ LOG_ODDS = log(99)
 
 
 def grid(classes: int = 2, rows: int = 4, columns: int = 4) -> np.ndarray:
-    """A grid whose cells predict nothing: boxes of the size of a cell, and probabilities near 0."""
+    """A grid without detections: boxes of the size of a cell, and probabilities near 0."""
     head = np.zeros((1, 4 + classes, rows, columns))
     head[:, 4:] = -20
     return head
@@ -87,7 +87,7 @@ def positives(boxes, labels, *crowd, size: int = 4, classes: int = 2, **fields) 
 
 
 def test_cells_near_the_center_of_a_box_are_positive():
-    box = [0, 0, 0.75, 0.75]  # three cells wide, with its center in that of cell (1, 1)
+    box = [0, 0, 0.75, 0.75]  # three cells wide, centered in cell (1, 1)
     assert positives([box], [1], radius=0.4) == [[], [[1, 1]]]
     assert positives([box], [1], radius=1)[1] == [[row, column] for row in range(3) for column in range(3)]
     # The center of the box is on the edge of four cells.
@@ -149,7 +149,7 @@ def test_non_maximum_suppression_keeps_other_classes_and_boxes_that_overlap_litt
     assert suppressed(boxes, np.array([0, 0, 1, 0]), 0.5, 2) == [0, 2]
 
 
-def test_suppression_is_onnx_s():
+def test_suppression_equals_onnx():
     import onnxruntime as ort
     from onnx import TensorProto, helper
 

@@ -36,7 +36,7 @@ def test_resize_preserves_lines(where: str, scale: float, expected: list[float])
     ],
 )
 def test_resize_sizes_match_onnxruntime(mode: str, where: str, scale: float, expected: list[float]) -> None:
-    """Recorded of onnxruntime 1.31.1; of align_corners torch's interpolate says the same."""
+    """Recorded from onnxruntime 1.31.1; for align_corners, PyTorch's interpolate agrees."""
     fields = {"type": "Resize", "mode": mode, "coordinate_transformation_mode": where, "scales": [scale]}
     x = np.array([0, 1, 4, 2, 3], np.float32).reshape(1, 1, 5)
     np.testing.assert_allclose(layer(fields, x).y.ravel(), expected, atol=2e-6)
@@ -62,7 +62,7 @@ def test_nearest_mode_rounding(rounding: str, halves: list[int], thirds: list[in
 
 def test_antialias_uses_all_elements() -> None:
     y = layer({"type": "Resize", "mode": "linear", "sizes": [1], "antialias": True}, RISING).y
-    np.testing.assert_allclose(y, 1.5)  # all of them, the ones in the middle the most
+    np.testing.assert_allclose(y, 1.5)  # a weighted mean of all elements
     near = layer({"type": "Resize", "mode": "nearest", "sizes": [1]}, RISING).y
     np.testing.assert_array_equal(near, 1)
 

@@ -1,4 +1,4 @@
-"""GridSample and RoiAlign, against loops of NumPy; what ONNX's own cases say of them is in tests/exchange/backend."""
+"""GridSample and RoiAlign against loops in NumPy; tests/exchange/backend has ONNX's cases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IMAGE = RANDOM.normal(size=(2, 3, 4, 5))
 
 
 def centers(size: int, align_corners: bool) -> np.ndarray:
-    """The places of all elements of an axis, from -1 to 1."""
+    """Return the coordinates of all elements of an axis, from -1 to 1."""
     return np.linspace(-1, 1, size) if align_corners else (2 * np.arange(size) + 1) / size - 1
 
 
@@ -35,7 +35,7 @@ def test_identity_grid_returns_the_image(mode, align_corners):
     ],
 )
 def test_grid_sample_beyond_the_border(padding_mode, align_corners, expected):
-    # Places -3, 8 (or 6) and 5 (or 4) of the elements 0 … 4, in the middle of the only row.
+    # Positions -3, 8 (or 6) and 5 (or 4) along elements 0 … 4, in the only row.
     where = np.array([-3, 8, 5] if not align_corners else [-3, 6, 4])
     indices = (2 * where + 1) / 5 - 1 if not align_corners else where / 2 - 1
     grid = np.stack([indices, np.zeros(3)], -1).reshape(1, 1, 3, 2)
@@ -52,7 +52,7 @@ def test_grid_sample_at_nan_is_nan():
 
 
 def test_roi_align_of_a_plane_is_the_mean_of_each_cell():
-    # Of a plane 10y + x all means are its values at the centers of the cells.
+    # The mean of a plane 10y + x over a cell is its value at the center of the cell.
     plane = (10.0 * np.arange(6)[:, None] + np.arange(6)).reshape(1, 1, 6, 6)
     applied = layer({"type": "RoiAlign", "height": 2, "width": 2}, plane, np.array([[[1.0, 2.0, 5.0, 4.0]]])).y
     np.testing.assert_allclose(applied[0, 0, 0], [[21.5, 23.5], [31.5, 33.5]])
