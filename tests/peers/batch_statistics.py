@@ -1,4 +1,4 @@
-"""Trainings of PyTorch with each kind of running statistics: recorded by `record.py`.
+"""Trainings of PyTorch with each kind of running statistics, which `record.py` records.
 
 `test_batch_statistics.py` compares them.
 """
@@ -35,7 +35,7 @@ def net(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def given() -> dict[str, np.ndarray]:
-    """Inputs and targets, and the first weights of the last layer by PyTorch's names."""
+    """Inputs and targets, and the initial weights of the last layer by PyTorch's names."""
     random = np.random.default_rng(17)
     return {
         "x": 1.5 + 2 * random.normal(size=(SAMPLES, 2, 3, 3)), "y": random.normal(size=(SAMPLES, 4)),
@@ -44,7 +44,7 @@ def given() -> dict[str, np.ndarray]:
 
 
 def record(torch: Any) -> dict[str, np.ndarray]:
-    """For each case, the state dict after all steps and the output for the first batch in inference."""
+    """Return, for each case, the state dict after all steps and the output for the first batch in inference."""
     recorded: dict[str, np.ndarray] = {}
     data = {name: torch.tensor(array) for name, array in given().items()}
     for name, (_, arguments) in CASES.items():

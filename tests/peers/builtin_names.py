@@ -1,4 +1,4 @@
-"""Every name that Keras defines for a loss, a metric, a layer and the like, and the class or function behind it."""
+"""All names that Keras defines for losses, metrics, layers and others, with their classes or functions."""
 
 from __future__ import annotations
 

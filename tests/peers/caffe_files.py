@@ -1,4 +1,4 @@
-"""Results of OpenCV for the prototxt and caffemodel files of the export to Caffe, recorded by `record_caffe.py`."""
+"""Results of OpenCV for prototxt and caffemodel files exported by netspec, recorded by `record_caffe.py`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def otherwise(case: SampleCase) -> str:
 
 @dataclass(frozen=True)
 class CaffeFile:
-    """A net of one layer, as it is written, and what is fed to it: one sample, as OpenCV's shapes are fixed."""
+    """A net of one layer as Caffe files, and its inputs: a single sample, since shapes are fixed in OpenCV."""
 
     id: str
     net: Net
@@ -48,7 +48,7 @@ class CaffeFile:
 
 
 def caffe_files() -> Iterator[CaffeFile]:
-    """All samples of layers that have a form in Caffe, and that OpenCV does not compute otherwise."""
+    """All layer samples that Caffe can express, and that OpenCV computes like Caffe."""
     for case in cases("layer"):
         net = one_layer(case)
         files = None if otherwise(case) else written(net)

@@ -33,13 +33,13 @@ class Case:
 
     @property
     def prediction(self) -> np.ndarray:
-        """The detections as an output of a net, (images, detections, 4 + classes)."""
+        """Return the detections as the output of a net, (images, detections, 4 + classes)."""
         probabilities = self.scores[..., None] * (self.classes[..., None] == np.arange(CLASSES))
         return np.concatenate([self.found, probabilities], axis=2).astype(np.float32)
 
 
 def case(seed: int) -> Case:
-    """Boxes, some of them crowds, and detections near them, with equal scores among them; class 2 is rare."""
+    """Random boxes, some of them crowds, and detections near them, some with equal scores; class 2 is rare."""
     random = np.random.default_rng(seed)
     low = random.uniform(0, 0.7, (IMAGES, BOXES, 2))
     boxes = np.concatenate([low, low + random.uniform(0.05, 0.3, (IMAGES, BOXES, 2))], axis=2).astype(np.float32)
@@ -60,7 +60,7 @@ def case(seed: int) -> Case:
 
 
 def record() -> dict[str, np.ndarray]:
-    """Return COCO's answers: AP, AP50, AP75 and AR of all classes, and the AP of each class (-1: it has no boxes)."""
+    """Return COCO's results: AP, AP50, AP75 and AR of all classes, and the AP of each class (-1 without boxes)."""
     return {str(seed): np.array(_evaluated(case(seed))) for seed in SEEDS}
 
 

@@ -16,7 +16,7 @@ STEPS, RATE, MOMENTUM, BATCH, FEATURES, UNITS = 3, 0.1, 0.9, 5, 4, 3
 
 
 def given() -> dict[str, np.ndarray]:
-    """Inputs, targets, and the weights that training starts from."""
+    """Inputs, targets, and initial weights."""
     random = np.random.default_rng(11)
     return {
         "x": random.normal(size=(BATCH, FEATURES)),
@@ -27,7 +27,7 @@ def given() -> dict[str, np.ndarray]:
 
 
 def record(keras: Any) -> dict[str, np.ndarray]:
-    """The weights after some steps of Keras's `fit` by momentum, for each constraint."""
+    """Return the weights after some steps of Keras's `fit` with momentum, for each constraint."""
     recorded = given()
     for name, fields in CONSTRAINTS.items():
         output = getattr(keras.constraints, fields["type"])(**{key: v for key, v in fields.items() if key != "type"})

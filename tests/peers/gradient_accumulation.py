@@ -23,7 +23,7 @@ INITIAL_SCALE, GROWTH, FACTOR = 2.0**126, 3, 8.0
 
 
 def given(steps: int) -> dict[str, np.ndarray]:
-    """Inputs, targets, and the weights that training starts from."""
+    """Inputs, targets, and initial weights."""
     random = np.random.default_rng(5)
     return {
         "x": random.normal(size=(steps, BATCH, FEATURES)),
@@ -36,7 +36,7 @@ def given(steps: int) -> dict[str, np.ndarray]:
 def _stepped(
     keras: Any, optimizer: Any, data: dict[str, np.ndarray], dtype: str, factor: float = 1.0
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Kernel and bias after each call of an optimizer of Keras; products are PyTorch's own, as exact as their type."""
+    """Return kernel and bias after each call of an optimizer of Keras; PyTorch computes the products."""
     weights = [keras.Variable(data[name].astype(dtype), dtype=dtype) for name in ("kernel", "bias")]
     optimizer.build(weights)
     for x, y in zip(data["x"].astype(dtype), data["y"].astype(dtype), strict=True):
@@ -51,7 +51,7 @@ def _stepped(
 
 
 def record(keras: Any) -> dict[str, np.ndarray]:
-    """Weights after updates by the gradients of several batches, and by those of a scaled loss, with the scale."""
+    """Return weights after updates by gradients of several batches, and by those of a scaled loss, with the scale."""
     recorded: dict[str, np.ndarray] = {}
     for name, fields in SOLVERS.items():
         more = {key: value for key, value in fields.items() if key not in ("type", "ema")}

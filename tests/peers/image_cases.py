@@ -26,7 +26,7 @@ class ImageCase(NamedTuple):
 
 
 def image(case: ImageCase) -> np.ndarray:
-    """The image, (3, 13, 10): whole numbers of 0 to 255, stretched to the range of the case."""
+    """The image, (3, 13, 10): integers from 0 to 255, rescaled to the range of the case."""
     rng = np.random.default_rng(7)
     smooth = rng.integers(30, 226, (3, 13, 10)) + np.arange(10) * 3 - 13
     low, high = case.values

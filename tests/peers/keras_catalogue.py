@@ -1,4 +1,4 @@
-"""Keras models of every layer that both have, made from the samples that netspec's layers carry."""
+"""Keras models of every layer that Keras has, too, built from the samples of netspec's layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AXES = {
 
 
 def unlike(case: SampleCase) -> bool:
-    """Whether Keras has no such layer, or not with these fields, or not with these inputs."""
+    """Whether Keras has no such layer, or does not support these fields or inputs."""
     fields, sample = case.sample.fields, case.sample
     text = str(fields)
     explicit = fields.get("padding") is not None and not isinstance(fields["padding"], str)
@@ -40,7 +40,8 @@ def unlike(case: SampleCase) -> bool:
         or (case.type in ("Dropout", "AlphaDropout") and "noise_shape" in fields)
         or (case.type in ("Add", "Average", "Multiply", "Maximum", "Minimum", "Subtract") and "int32" in sample.dtypes)
         or (case.type == "GroupQueryAttention" and len({shape[-1] for shape in sample.shapes[:2]}) > 1)
-        or (case.type in ("Identity", "Flatten") and "activity_regularizer" in fields)  # which it cannot write
+        # Keras cannot write the regularizer of these layers.
+        or (case.type in ("Identity", "Flatten") and "activity_regularizer" in fields)
         or len(sample.shapes[0]) < 2
     )  # fmt: skip
 
@@ -54,7 +55,7 @@ def _strange(function: Any) -> bool:
 
 
 def chosen(keras: Any) -> list[SampleCase]:
-    """Samples of layers that Keras has too, a few of each."""
+    """Return samples of layers that Keras also has, a few of each."""
     chosen_cases: list[SampleCase] = []
     for case in cases("layer"):
         have = sum(chosen_case.type == case.type for chosen_case in chosen_cases)
@@ -65,7 +66,7 @@ def chosen(keras: Any) -> list[SampleCase]:
 
 
 def made(keras: Any, fields: dict[str, Any], **more: Any) -> Any:
-    """Keras's layer with these fields, images channels-last."""
+    """Return Keras's layer with these fields, for channels-last images."""
     arguments = {
         key: value for key, value in fields.items() if key not in ("type", "name", "use_causal_mask", "reverse")
     }
@@ -93,7 +94,7 @@ PARTS = ("layer", "backward_layer", "cell")
 
 
 def of_type(module: Any, fields: dict[str, Any]) -> Any:
-    """A regularizer."""
+    """Return a regularizer."""
     return getattr(module, fields["type"])(**{key: value for key, value in fields.items() if key != "type"})
 
 
@@ -109,7 +110,7 @@ def lead(fields: dict[str, Any]) -> int | None:
 
 
 def channels_last(shape: tuple[int, ...], before: int | None) -> tuple[int, ...]:
-    """The shape of a sample as Keras has it."""
+    """Return the shape of a sample in Keras."""
     if before is None or len(shape) < before + 2:
         return shape[1:]
     return (*shape[1:before], *shape[before + 1 :], shape[before])
@@ -121,7 +122,7 @@ CALLED_WITH_LISTS = re.compile(
 
 
 def catalogue(keras: Any, part: int, parts: int) -> Any:
-    """One model with many inputs, each read by one layer, each of which is an output."""
+    """Return a model with many inputs; each is read by one layer, whose output is an output of the model."""
     inputs, outputs = [], []
     for case in [candidate for index, candidate in enumerate(chosen(keras)) if index % parts == part]:
         fields = {**case.sample.fields, "type": case.type}

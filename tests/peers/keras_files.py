@@ -1,4 +1,4 @@
-"""Predictions of Keras for the files of the export, which `record.py` loads."""
+"""Keras's predictions for exported files, which `record.py` records."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ UNABLE = {
 
 
 def all_written() -> list[Written]:
-    """All that is written."""
+    """All nets that are written."""
     return [written(name) for name in (*NETS, *SAMPLES)]
 
 
 def record(keras: Any, before: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Record for each file its digest (`of`), and Keras's outputs in netspec's layout, or why Keras can't run it.
+    """Record each file's digest (`of`), and Keras's outputs in netspec's layout, or why Keras can't run it.
 
-    Answers `before` are kept for files that have not changed.
+    The results in `before` are kept for files that have not changed.
     """
     keras.config.set_floatx("float32")
     keras.config.set_image_data_format("channels_last")
@@ -49,7 +49,7 @@ def record(keras: Any, before: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
 
 
 def operations() -> set[str]:
-    """The classes of all operations that Keras has."""
+    """Return the classes of all operations of Keras."""
     module_names = ("core", "einops", "image", "linalg", "math", "nn", "numpy")
     base = import_module("keras").Operation
     modules = [import_module(f"keras.src.ops.{module_name}") for module_name in module_names]

@@ -1,6 +1,6 @@
-"""Nets of Keras that the importer of its files is tested with: ways to join layers, operations, and trained nets.
+"""Keras models that test the import of Keras files: combinations of layers, operations, and trained nets.
 
-Each function makes models with Keras; none of netspec is used. `keras_catalogue` has those of every layer.
+The functions use only Keras, nothing of netspec. `keras_catalogue` has models of every layer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.peers.keras_catalogue import catalogue
 
 
 def images(keras: Any) -> Any:
-    """A small residual net with a squeeze, a flattened head, two outputs and operations between."""
+    """A small residual net with squeeze-and-excitation, a flattened head, two outputs and operations."""
     L = keras.layers
     x = image = keras.Input((8, 6, 3), name="image")
     x = (x - 0.5) * 2.0
@@ -40,7 +40,7 @@ def images(keras: Any) -> Any:
 
 
 def decoder(keras: Any) -> Any:
-    """Vectors to images, by Reshape and transposed convolutions; and an image flattened where no Dense follows."""
+    """Vectors to images, by Reshape and transposed convolutions; and a flattened image without a Dense after it."""
     L = keras.layers
     code = keras.Input((5,), name="code")
     x = L.Reshape((3, 2, 4))(L.Dense(24)(code))
@@ -54,7 +54,7 @@ def decoder(keras: Any) -> Any:
 
 
 def sequences(keras: Any) -> Any:
-    """Words, masks, states handed on, attention, a convolution along a sequence."""
+    """Words with masks, states passed on, attention, a convolution along a sequence."""
     L = keras.layers
     words = keras.Input((7,), dtype="int32", name="words")
     x = L.Embedding(11, 6, mask_zero=True)(words)
@@ -69,7 +69,7 @@ def sequences(keras: Any) -> Any:
 
 
 def means(keras: Any) -> Any:
-    """Means over the steps that count, of words and of vectors; sums up to each step."""
+    """Means over unmasked steps, of words and of vectors; cumulative sums."""
     L = keras.layers
     words, vectors = keras.Input((6,), dtype="int32", name="words"), keras.Input((5, 3), name="vectors")
     x = L.Embedding(9, 4, mask_zero=True)(words)
@@ -80,7 +80,7 @@ def means(keras: Any) -> Any:
 
 
 def backwards(keras: Any) -> Any:
-    """All steps of what reads from the end, with a mask that goes on as it came."""
+    """Layers that read sequences backwards and return all steps, with masks passed on."""
     L = keras.layers
     words = keras.Input((6,), dtype="int32", name="words")
     x = L.Embedding(9, 4, mask_zero=True)(words)
@@ -106,7 +106,7 @@ def nested(keras: Any) -> Any:
 
 
 def films(keras: Any) -> Any:
-    """A model for each image of a film, and ConvLSTM2D over them."""
+    """A model applied to each frame of a video, followed by ConvLSTM2D."""
     L = keras.layers
     film = keras.Input((3, 6, 4, 2), name="film")
     inner = keras.Sequential([keras.Input((6, 4, 2)), L.Conv2D(3, 3, padding="same"), L.BatchNormalization(),
@@ -117,7 +117,7 @@ def films(keras: Any) -> Any:
 
 
 def first(keras: Any) -> Any:
-    """Channels-first in Keras too."""
+    """A model that is channels-first in Keras, too."""
     L, kind = keras.layers, "channels_first"
     image = keras.Input((3, 6, 4), name="image")
     x = L.Conv2D(4, 3, padding="same", data_format=kind)(image)
@@ -127,7 +127,7 @@ def first(keras: Any) -> Any:
 
 
 def operations(keras: Any) -> Any:
-    """Operations that are no layers."""
+    """Operations instead of layers."""
     ops, L = keras.ops, keras.layers
     x, image = keras.Input((5, 4), name="x"), keras.Input((4, 6, 3), name="image")
     parts = ops.split(x, 2, axis=-1)
@@ -143,7 +143,7 @@ def operations(keras: Any) -> Any:
 
 
 def elements(keras: Any) -> Any:
-    """Operations on single numbers, of floats, of whole numbers, and of truth values."""
+    """Elementwise operations on floats, integers and booleans."""
     ops = keras.ops
     x, y, n = keras.Input((5, 4), name="x"), keras.Input((5, 4), name="y"), keras.Input((5, 4), name="n", dtype="int32")
     grid = np.linspace(-1.0, 2.0, 20, dtype="float32").reshape(1, 5, 4)
@@ -211,7 +211,7 @@ def elements(keras: Any) -> Any:
 
 
 def movements(keras: Any) -> Any:
-    """Operations that move numbers, and those that make one of several."""
+    """Operations that move elements, and reductions."""
     ops = keras.ops
     x, index = keras.Input((5, 4), name="x"), keras.Input((3, 4), name="index", dtype="int32")
     square, table = keras.Input((3, 3), name="square"), np.arange(12, dtype="float32").reshape(4, 3)

@@ -1,6 +1,6 @@
-"""One step of a training that Keras goes on with: from files that are written for it, with the solver's states.
+"""A step of a training that Keras continues, from files that netspec writes with the states of the solver.
 
-`record.py` has Keras load each file and take a step; `test_keras_training.py` takes the same step here.
+`record.py` lets Keras load each file and take a step; `test_keras_training.py` takes the same step in netspec.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ SOLVERS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Training:
-    """A training that has come to a step, with weights and states that are drawn."""
+    """A training at some step, with random weights and states."""
 
     name: str
     net: dict[str, Any]
@@ -134,7 +134,8 @@ class Training:
             shape, last = compiled.info[name].value.shape, name.rpartition("/")[2]
             positive = any(word in last for word in ("variance", "second", "norm", "accumulator", "product"))
             array = random.uniform(0.5, 0.9, shape) if positive else random.uniform(-0.4, 0.4, shape)
-            if last in ("rows", "columns"):  # means of the same squares, or both would not be of one parameter
+            # Both must be means of the same squares.
+            if last in ("rows", "columns"):
                 of = compiled.info[name.removeprefix("solver/").removesuffix(f"/{last}")].value.shape
                 reduced_axes = tuple(axis for axis, size in enumerate(of) if size != shape[axis])
                 array = np.random.default_rng(5).uniform(0.5, 0.9, of).mean(axis=reduced_axes, keepdims=True)
@@ -145,7 +146,7 @@ class Training:
         return {name: np.array(self.compiler.states[name]) for name in self.compiler.names(*roles)}
 
     def exportable(self, step: int = DONE) -> Exportable:
-        """The exported model."""
+        """Return the model in the form that writers take."""
         return Exportable(
             self.spec.net, self._states("parameter", "statistic"),
             lambda size: self.compiler.graph(ProgramKind.PREDICT, size), self.spec, self._states("slot"), step,
@@ -153,7 +154,7 @@ class Training:
 
     @cached_property
     def batch(self) -> Arrays:
-        """A batch, its axes as they are here."""
+        """A batch with netspec's axes."""
         random = np.random.default_rng(9)
         return {
             name: (
@@ -173,7 +174,7 @@ class Training:
 
 
 def trainings() -> list[Training]:
-    """All that are gone on with: each solver, and a net in which the order of many layers' variables matters."""
+    """All trainings: one for each solver, and a net in which the order of many layers' variables matters."""
     of_images = [Training(name, IMAGES, solver) for name, solver in SOLVERS.items()]
     adam = {"type": "Adam", "learning_rate": 0.01}
     muon = {"type": "Muon", "learning_rate": 0.1, "exclude": ["gru/recurrent_kernel", "classes/kernel"],
@@ -184,7 +185,7 @@ def trainings() -> list[Training]:
 
 
 def arrays_in(model: KerasModel) -> Arrays:
-    """All arrays of a model by their paths in its file of weights."""
+    """Return all arrays of a model by their paths in its weights file."""
     arrays = {
         f"layers/{group}/{path}": array
         for group, layer in model.groups().items()
@@ -194,7 +195,7 @@ def arrays_in(model: KerasModel) -> Arrays:
 
 
 def digest(layer: Training) -> str:
-    """Digest of the file for Keras and of the batch."""
+    """Return a digest of the file for Keras, and of the batch."""
     model, _ = keras_model(layer.exportable())
     digest_ = hashlib.sha256(json.dumps(model.to_json(), sort_keys=True).encode())
     for path, array in sorted({**arrays_in(model), **layer.batch}.items()):
@@ -203,7 +204,7 @@ def digest(layer: Training) -> str:
 
 
 def compared() -> dict[str, str]:
-    """The configuration of each sample of a loss or metric that is written, as JSON."""
+    """Return the configuration of each exported sample of a loss or metric, as JSON."""
     arrays = {}
     for case in cases("loss", "metric"):
         section = "losses" if case.kind == "loss" else "metrics"
@@ -230,14 +231,14 @@ def compared() -> dict[str, str]:
 
 
 def record(keras: Any) -> Arrays:
-    """All arrays of the files that Keras writes after a step more, and the losses and metrics that it knows."""
+    """Return all arrays of Keras's files after another step, and the losses and metrics that Keras can load."""
     import h5py
 
     keras.config.set_floatx("float32")
     keras.config.set_image_data_format("channels_last")
     recorded: Arrays = {}
     for name, text in compared().items():
-        keras.saving.deserialize_keras_object(json.loads(text))  # which raises what it does not know
+        keras.saving.deserialize_keras_object(json.loads(text))  # raises if Keras does not know it
         recorded[f"compared/{name}"] = np.array(text)
     for training in trainings():
         recorded[f"{training.name}/of"] = np.array(digest(training))
@@ -245,7 +246,7 @@ def record(keras: Any) -> Arrays:
             path = Path(folder) / "model.keras"
             write_keras(path, training.exportable())
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # it only warns of variables that it does not take
+                warnings.simplefilter("error")  # an error, since Keras only warns about variables that it does not load
                 model = keras.models.load_model(path)
             x, *targets = training.batch.values()
             x = np.moveaxis(x, 1, -1) if x.ndim > 3 else x
@@ -262,7 +263,7 @@ def record(keras: Any) -> Arrays:
 
 
 def stepped(training: Training) -> Arrays:
-    """All arrays of the file that is written after a step more."""
+    """Return all arrays of netspec's file after another step."""
     training.advance()
     model, _ = keras_model(training.exportable(DONE + 1))
     return arrays_in(model)

@@ -18,7 +18,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def given() -> dict[str, np.ndarray]:
-    """Inputs, targets, and the weights that training starts from."""
+    """Inputs, targets, and initial weights."""
     random = np.random.default_rng(3)
     shapes = {"x": (SAMPLES, FEATURES), "y": (SAMPLES, 1), "hidden/kernel": (FEATURES, UNITS), "hidden/bias": (UNITS,)}
     shapes |= {"out/kernel": (UNITS, 1), "out/bias": (1,)}
@@ -26,7 +26,7 @@ def given() -> dict[str, np.ndarray]:
 
 
 def record(torch: Any) -> dict[str, np.ndarray]:
-    """Losses and weights at each step of PyTorch's, each of one iteration, on a net of two layers."""
+    """Return losses and weights at each step of PyTorch, with one iteration each, for a net of two layers."""
     recorded: dict[str, np.ndarray] = {}
     for (case, fields), dtype in product(CASES.items(), DTYPES):
         data = {name: torch.tensor(array, dtype=getattr(torch, dtype)) for name, array in given().items()}

@@ -17,7 +17,7 @@ CASES: list[dict[str, Any]] = [
 
 
 def sounds() -> np.ndarray:
-    """(3, 400): a tone that rises, noise, and silence with a click."""
+    """(3, 400): a rising tone, noise, and silence with a click."""
     time = np.arange(400) / 16000
     waves = np.stack([np.sin(2 * np.pi * (300 + 40000 * time) * time), np.zeros(400), np.zeros(400)])
     waves[1] = np.random.default_rng(0).normal(size=400) / 4
@@ -26,7 +26,7 @@ def sounds() -> np.ndarray:
 
 
 def record(keras: Any) -> dict[str, np.ndarray]:
-    """Keras's answer to each sound by itself: what `top_db` counts from is the loudest of the batch there."""
+    """Record Keras's result for each sound separately, since `top_db` refers to the loudest sound of a batch."""
     recorded = {}
     for number, fields in enumerate(CASES):
         layer = keras.layers.MelSpectrogram(**fields)

@@ -1,4 +1,4 @@
-"""Compare imported random Keras models with Keras: their outputs, losses and metrics, and next training step."""
+"""Compare imported random Keras models with Keras: outputs, losses and metrics, and the next training step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONSTANTS = ("Scale", "Bias")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result for one file: `agree`, `refused` by netspec, `unwritten` by Keras, or `wrong`, and the reason."""
+    """Outcome for one file: `agree`, `refused` by netspec, `unwritten` by Keras, or `wrong`, and the reason."""
 
     number: int
     file: str
@@ -45,7 +45,7 @@ class Verdict:
 
 
 def verdicts(folder: Path, number: int) -> Iterator[Verdict]:
-    """The verdict on each file of a model."""
+    """Yield the verdict on each file of a model."""
     record = json.loads((folder / f"{number}.json").read_text(encoding="utf-8"))
     if "refused" in record:
         yield Verdict(number, "", "unwritten", _shortened(record["refused"]))
@@ -68,7 +68,7 @@ def verdicts(folder: Path, number: int) -> Iterator[Verdict]:
                     reason = _difference(with_training, dict(answers), record, file)
         except NetspecError as error:
             yield verdict("refused", _shortened(re.sub(r"[^ ]*/[^ ]*: ", "", error.summary)))
-        except Exception as error:  # no user should see any of these
+        except Exception as error:  # no message for users should contain these
             yield verdict("wrong", f"{type(error).__name__}: {error}"[:300])
         else:
             yield verdict("wrong" if reason else "agree", reason)
@@ -87,7 +87,7 @@ def _model(imported: Imported) -> Model:
 
 
 def _weights(path: Path, imported: Imported) -> str:
-    """Return the difference of a weights file, loaded into the net, from the model file; empty if there is none."""
+    """Return how a weights file, loaded into the net, differs from the model file; empty if it does not."""
     model = _model(imported)
     target = Target(model.spec, model.compiler.types("parameter", "statistic"), partial(renamed, {}))
     arrays = import_weights(path, target)
@@ -102,11 +102,12 @@ def _weights(path: Path, imported: Imported) -> str:
 
 
 def _difference(imported: Imported, answers: Mapping[str, np.ndarray], record: Mapping[str, Any], file: str) -> str:
-    """Return the difference of the net from the model; empty if there is none."""
+    """Return how the net differs from the model; empty if it does not."""
     reason = _outputs(_model(imported), imported, answers) or _judged(imported, record["types"], file)
     if reason:
         return reason
-    if file in record.get("stateless", ()):  # Keras 2 writes no states of a `legacy` optimizer into a `.keras` file
+    # Keras 2 writes no states of a `legacy` optimizer into a `.keras` file.
+    if file in record.get("stateless", ()):
         return ""
     if any(key.startswith("after_") for key in answers):
         return _next_step(imported, answers)
@@ -138,13 +139,13 @@ def _outputs(model: Model, imported: Imported, answers: Mapping[str, np.ndarray]
 
 
 def _orders(array: np.ndarray, turned: bool) -> list[np.ndarray]:
-    """The axis orders that an array of Keras may have in netspec."""
+    """Yield the axis orders that an array of Keras may have in netspec."""
     axes = [axis for axis in (1, 2) if axis < array.ndim - 1]
     return [array, *(np.moveaxis(array, -1, axis) for axis in axes if turned)] if array.ndim > 2 else [array]
 
 
 def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
-    """Largest difference in units of the tolerance, in the best order of axes."""
+    """Return the largest difference in units of the tolerance, in the best order of axes."""
     distances = []
     for candidate in _orders(expected, True):
         if candidate.shape == actual.shape:
@@ -156,7 +157,7 @@ def _distance(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def _judged(imported: Imported, types: list[str] | None, file: str) -> str:
-    """Losses and metrics that differ from those that the model was compiled with, without a note."""
+    """Return which losses and metrics differ from those of the compiled model without a note."""
     assert imported.draft is not None
     type_counts = Counter(types or ())
     for metric in (*imported.draft.losses, *imported.draft.metrics):
@@ -177,7 +178,7 @@ def _training(imported: Imported) -> Compiler:
 
 
 def _next_step(imported: Imported, answers: Mapping[str, np.ndarray]) -> str:
-    """Return the difference of the weights after the next step."""
+    """Return how the weights differ after the next step."""
     if not imported.train:
         is_noted = any("since netspec does not support it" in note for note in imported.notes)
         return "" if is_noted else f"no training: {imported.notes}"

@@ -30,7 +30,7 @@ TRAINED = 4
 
 
 def make(folder: Path, numbers: list[int], seed: int) -> None:
-    """Write models, their outputs and what they were compiled with; runs in the environment of Keras."""
+    """Write models with their outputs, losses and metrics. Runs in the environment of Keras."""
     keras = import_module("keras")
     for number in numbers:
         keras.backend.clear_session()
@@ -52,7 +52,8 @@ def _make(keras: Any, folder: Path, number: int, random: np.random.Generator, re
         _randomize(model, random)
         try:
             record["types"] = compiled(Drawing(keras, random), model)
-        except (ValueError, TypeError, AttributeError) as refused:  # the net is saved without
+        # The model is saved without them.
+        except (ValueError, TypeError, AttributeError) as refused:
             record["uncompiled"] = str(refused)
     answers = _answers(model, random)
     record["files"] = _saved(model, folder, number)

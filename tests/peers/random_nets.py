@@ -43,12 +43,12 @@ MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Conca
 
 
 class Absent(Exception):
-    """This Keras has no such layer, or not for this tensor."""
+    """This version of Keras has no such layer, or it does not fit the tensor."""
 
 
 @dataclass
 class Drawing:
-    """A model in the making: the Keras that makes it, and the random numbers that decide."""
+    """A model under construction: the Keras that builds it, and a random generator."""
 
     keras: Any
     random: Random
@@ -72,7 +72,7 @@ class Drawing:
 
 
 def drawn(keras: Any, random: Random) -> Any:
-    """A model of one or two inputs, up to ten calls of layers, and one to three outputs."""
+    """Return a model with one or two inputs, up to ten layer calls, and one to three outputs."""
     drawing = Drawing(keras, random)
     inputs = [_input(drawing, index) for index in range(1 + drawing.maybe(0.2))]
     drawing.pool += [
@@ -100,7 +100,7 @@ def _embedded(drawing: Drawing, words: Any) -> Any:
 
 
 def _grow(drawing: Drawing) -> None:
-    """Add a tensor: of a layer, a merge, an operation, a nested model, or a layer that is called again."""
+    """Add the output of a layer, a merge, an operation, a nested model, or a layer that is called again."""
     position = max(drawing.whole(0, len(drawing.pool) - 1), drawing.whole(0, len(drawing.pool) - 1))
     x = drawing.pool[position]
     kind = drawing.random.random()
@@ -119,7 +119,7 @@ def _grow(drawing: Drawing) -> None:
         else:
             y = _called(drawing, x)
     except (Absent, ValueError, TypeError, RuntimeError, NotImplementedError, IndexError, AttributeError, KeyError):
-        return  # this Keras refuses it
+        return  # this version of Keras refuses it
     tensors = list(y) if isinstance(y, (list, tuple)) else [y]
     sizes = [tensor.shape for tensor in tensors]
     if all(None not in shape[1:] and 0 < np.prod(shape[1:]) <= LARGEST and len(shape) > 1 for shape in sizes):
@@ -161,7 +161,7 @@ def _called(drawing: Drawing, x: Any) -> Any:
 
 
 def layer_of(drawing: Drawing, name: str, x: Any) -> Any:
-    """A layer of that class for a tensor, with random fields."""
+    """Return a layer of a class for a tensor, with random fields."""
     layers, shape = drawing.keras.layers, tuple(x.shape)
     fields = _fields(drawing, name, shape)
     if name == "TimeDistributed":
@@ -192,7 +192,7 @@ Fields: TypeAlias = "dict[str, Any]"
 
 
 def _fields(drawing: Drawing, name: str, shape: tuple[int, ...]) -> Fields:
-    """Random fields of a layer: of its family, or its own."""
+    """Return random fields of a layer: those of its family, and its own."""
     rank, last = len(shape), shape[-1]
     window = int(next((character for character in name if character.isdigit()), 0))
     for part, fields_of in _FAMILIES:
@@ -234,7 +234,7 @@ def _fields(drawing: Drawing, name: str, shape: tuple[int, ...]) -> Fields:
 
 
 def _weights(drawing: Drawing) -> Fields:
-    """Fields of layers with a kernel."""
+    """Return fields of layers with a kernel."""
     fields: Fields = {"activation": drawing.one((None, *FUNCTIONS)), "use_bias": drawing.maybe(0.7)}
     if drawing.maybe(0.3):
         fields["kernel_initializer"] = drawing.one(INITIALIZERS)

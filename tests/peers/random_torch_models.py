@@ -127,7 +127,7 @@ BINARY: dict[str, Function] = {
 
 
 class Draw:
-    """Draws one step for a value of a shape; `random` decides."""
+    """Draws a step for a value of some shape."""
 
     def __init__(self, random: Random) -> None:
         self.random = random

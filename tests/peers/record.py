@@ -1,9 +1,9 @@
-"""Record what Keras (on PyTorch), or PyTorch, answers to the samples of every layer, loss and metric that it has too.
+"""Record the results of Keras (on PyTorch), or of PyTorch, for the samples of all layers, losses and metrics they have.
 
     KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record [--output DIRECTORY] [--changed] [CLASS …]
 
 In float64, as far as Keras keeps it. For each sample: values of all inputs and weights, the output, and the gradients
-of the sum of the output times fixed numbers. Of netspec only the random numbers are used; it computes nothing here.
+of the sum of the output times fixed numbers. netspec only provides the random numbers; it computes nothing here.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from tests.peers import (
 from tests.peers.recordings import RECORDED, load_answers, save_answers
 
 DEFAULTS: dict[str, dict[str, Any]] = {
-    **{f"AveragePooling{rank}D": {"pool_size": 2} for rank in (1, 2, 3)},  # Keras has one for MaxPooling alone
+    **{f"AveragePooling{rank}D": {"pool_size": 2} for rank in (1, 2, 3)},  # Keras has a default only for MaxPooling
     "GroupNormalization": {"axis": 1},
     "Normalization": {"axis": 1},
-    "BatchNormalization": {"axis": 1},  # Keras has that of channels-last data, whatever the data
+    "BatchNormalization": {"axis": 1},  # Keras's default is for channels-last data, even with channels-first data
     "Concatenate": {"axis": 1},
-    "Flatten": {"data_format": "channels_last"},  # Keras reorders channels-first data as if it were not
+    "Flatten": {"data_format": "channels_last"},  # Keras would transpose channels-first data
 }
 """Where netspec's default is another than Keras's."""
 
@@ -73,7 +73,7 @@ CHANNELS_LAST = ("UpSampling1D", "Cropping1D", "SpatialDropout1D")
 
 
 class Unlike(Exception):
-    """Keras has no such thing, and this is why."""
+    """Keras does not have this; the message is the reason."""
 
 
 def keras() -> Any:
@@ -96,13 +96,13 @@ def described(case: SampleCase) -> str:
 
 
 def tensor(array: np.ndarray) -> Any:
-    """A leaf that collects its gradient where it is of floats."""
+    """Return a leaf tensor that collects its gradient if it is of floats."""
     leaf = import_module("torch").tensor(array)
     return leaf.requires_grad_(leaf.is_floating_point())
 
 
 def make(module: Any, fields: dict[str, Any], **more: Any) -> Any:
-    """Keras's object of the same type and fields."""
+    """Return Keras's object with the same type and fields."""
     arguments = {key: value for key, value in fields.items() if key not in ("type", "name")}
     for key, value in arguments.items():
         if isinstance(value, dict):
@@ -118,7 +118,7 @@ def make(module: Any, fields: dict[str, Any], **more: Any) -> Any:
 
 
 def function(fields: dict[str, Any]) -> Any:
-    """Keras's activation function with these fields."""
+    """Return Keras's activation function with these fields."""
     arguments = {key: value for key, value in fields.items() if key != "type"}
     if fields["type"] in ("swish", "hard_sigmoid") and arguments:
         raise Unlike(f"Keras's {fields['type']} has no factor")
@@ -135,7 +135,7 @@ def is_depthwise(case: SampleCase, name: str) -> bool:
 
 
 def to_keras(case: SampleCase, name: str, value: np.ndarray) -> np.ndarray:
-    """A weight in Keras's order of axes: kernels are (window…, in, out), depthwise ones (window…, channels, number)."""
+    """Transpose a weight to Keras's axes: (window…, in, out), depthwise (window…, channels, multiplier)."""
     if not is_kernel(case, name):
         return value
     if is_depthwise(case, name):
@@ -144,7 +144,7 @@ def to_keras(case: SampleCase, name: str, value: np.ndarray) -> np.ndarray:
 
 
 def from_keras(case: SampleCase, name: str, value: np.ndarray) -> np.ndarray:
-    """A weight in netspec's order of axes: kernels are (out, in, window…), depthwise ones (out, 1, window…)."""
+    """Transpose a weight to netspec's axes: (out, in, window…), depthwise (out, 1, window…)."""
     if not is_kernel(case, name):
         return value
     value = value.transpose(value.ndim - 1, value.ndim - 2, *range(value.ndim - 2))
@@ -152,13 +152,13 @@ def from_keras(case: SampleCase, name: str, value: np.ndarray) -> np.ndarray:
 
 
 def padded(fields: dict[str, Any], x: Any) -> tuple[dict[str, Any], Any]:
-    """Explicit padding, which Keras has not, as padding of the input."""
+    """Apply explicit padding, which Keras does not have, to the input."""
     padding = fields.get("padding", "valid")
     if fields["type"].startswith("ZeroPadding"):
         return fields, x
     if fields["type"].startswith("AveragePooling") and padding != "valid":
         raise Unlike("on PyTorch padding is averaged: copies of the border, unlike on TensorFlow")
-    if padding == "causal" and fields["type"] != "Conv1D":  # which alone has it
+    if padding == "causal" and fields["type"] != "Conv1D":  # in Keras, only Conv1D has it
         padding = [(fields["kernel_size"] - 1) * fields.get("dilation_rate", 1), 0]
     if isinstance(padding, str):
         return fields, x
@@ -214,12 +214,12 @@ def layer(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
     operands = list(inputs.values())
     fields, operands[0] = padded(fields, operands[0])
     if len(operands) > 1:
-        operands = [x.double() for x in operands]  # whole numbers are added to floats as floats
+        operands = [x.double() for x in operands]  # integers are added to floats as floats
     if case.type.endswith("Transpose") and "groups" in fields:
         raise Unlike("Keras has no groups in a transposed convolution")
     if str(fields.get("interpolation")).startswith("lanczos"):
         raise Unlike("Keras has it on TensorFlow and JAX alone")
-    if case.type == "Resizing":  # it wants to know its data format, and to be called without `build`
+    if case.type == "Resizing":  # Resizing needs its data format
         fields["data_format"] = "channels_first"
     if re.search(r"dropout': 0\.[1-9]|'Dropout'", str(fields | {"type": ""})) and training:
         raise Unlike("other random numbers")
@@ -235,12 +235,12 @@ def layer(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
     named: dict[str, Any] = {}
     if case.type in OPERANDS:
         least = sum("mask" not in name for name in OPERANDS[case.type][:2])
-        operands += operands[:1] * (least - len(operands))  # attention to itself
+        operands += operands[:1] * (least - len(operands))  # self-attention
         named = dict(zip(OPERANDS[case.type], operands, strict=False))
         instance.build(*(tuple(x.shape) for name, x in named.items() if "mask" not in name))
     else:
         instance.build(shapes if len(shapes) > 1 else shapes[0])
-    # A recurrent layer has its weights in a cell.
+    # The weights of a recurrent layer are in a cell.
     by_path = {re.sub(r"^\w+_cell/", "", weight.path.partition("/")[2]): weight for weight in instance.weights}
     if any(name in fields for name in PARTS):
         weights = dict(zip(net.builder.states, instance.weights, strict=True))
@@ -248,7 +248,7 @@ def layer(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
         weights = {name: by_path[name.removeprefix("sample/")] for name in net.builder.states}
     for name, weight in weights.items():
         weight.assign(to_keras(case, name, net.feeds[name]))
-    if hasattr(instance, "finalize_state"):  # what is to be adapted is put to use
+    if hasattr(instance, "finalize_state"):  # use the adapted statistics
         instance.finalize_state()
     arguments |= {"training": training} if case.type in TOLD else {}
     for index, x in enumerate(operands):
@@ -296,7 +296,7 @@ OF_FIT = (WEIGHT, "class_weight")
 
 
 def weights_of(case: SampleCase, feeds: dict[str, np.ndarray]) -> np.ndarray | None:
-    """The weights of the samples that a loss is called with."""
+    """Return the sample weights that a loss is called with."""
     class_weight = case.sample.fields.get("class_weight")
     if class_weight is None:
         return feeds.get(WEIGHT)
@@ -307,7 +307,7 @@ def weights_of(case: SampleCase, feeds: dict[str, np.ndarray]) -> np.ndarray | N
 
 
 def judge(module: Any, case: SampleCase, **more: Any) -> Any:
-    """Keras's loss or metric with these fields. Raises `Unlike` where it has none, or not with them."""
+    """Return Keras's loss or metric. Raises `Unlike` if Keras has none, or none with these fields."""
     instance = getattr(module, case.type, None)
     if instance is None:
         raise Unlike("Keras has no such thing")
@@ -362,7 +362,7 @@ KINDS: dict[str, Callable[[SampleCase, bool], dict[str, np.ndarray]]] = {"layer"
 
 
 def answers(*classes: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Each file's name and content: one for each class, or for each of these."""
+    """Yield name and content of each file: one for each class, by default for all."""
     files: dict[str, dict[str, np.ndarray]] = {}
     for case in cases(*KINDS):
         if classes and case.type not in classes:

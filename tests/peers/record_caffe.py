@@ -1,8 +1,8 @@
-"""Record what OpenCV gives for the files that are written for Caffe.
+"""Record OpenCV's results for files that netspec writes for Caffe.
 
     .venv-peers/bin/python -m tests.peers.record_caffe [--output DIRECTORY]
 
-Its reader of prototxt and caffemodel is one that netspec has no part in; OpenCV 4 is the last that has it.
+OpenCV reads prototxt and caffemodel independently of netspec; OpenCV 4 is the last version that does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.peers.recordings import RECORDED, save_answers
 
 
 def answered(caffe_file: CaffeFile, folder: Path) -> np.ndarray | str:
-    """The output, or why OpenCV can't run the net."""
+    """Return the output, or why OpenCV can't run the net."""
     cv2: Any = import_module("cv2")
     text, weights = folder / "model.prototxt", folder / "model.caffemodel"
     for path, content in zip((text, weights), caffe_file.files, strict=True):
@@ -38,7 +38,7 @@ def answered(caffe_file: CaffeFile, folder: Path) -> np.ndarray | str:
 
 
 def apart(caffe_file: CaffeFile, folder: Path) -> np.ndarray | str:
-    """The same in a process of its own, which OpenCV may end."""
+    """Do the same in a separate process, since OpenCV may crash."""
     fork = get_context("fork")
     receiver, sender = fork.Pipe(duplex=False)
     process = fork.Process(target=lambda: sender.send(answered(caffe_file, folder)))

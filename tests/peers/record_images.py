@@ -1,8 +1,8 @@
-"""Record what Keras (on PyTorch) makes of an image, given what its layers would have drawn.
+"""Record Keras's (on PyTorch) transforms of an image, for given random numbers.
 
     KERAS_BACKEND=torch .venv-peers/bin/python -m tests.peers.record_images [--output DIRECTORY]
 
-Each layer's own `transform_images` is called, with the numbers of the case put through the formulas of its
+Calls each layer's `transform_images` with the numbers of the case, converted by the formulas of its
 `get_random_transformation`. Nothing of netspec is used.
 """
 
@@ -119,9 +119,10 @@ DRAWN: dict[str, Callable[[dict[str, Any], tuple[float, ...], Any], Any]] = {
 
 
 def answer(case: ImageCase) -> dict[str, np.ndarray]:
-    """Return Keras's result for the image and, if it reads beyond the image, the share of each pixel inside."""
+    """Return Keras's result for the image and, if it reads beyond the image, the fraction of each pixel inside."""
     layers, fields = import_module("keras").layers, dict(case.fields)
-    channels_last = case.type == "AutoContrast"  # which takes the extremes over axes 1 and 2, whatever the format
+    # AutoContrast always takes extremes over axes 1 and 2.
+    channels_last = case.type == "AutoContrast"
     layer = getattr(layers, case.type)(data_format="channels_last" if channels_last else "channels_first", **fields)
 
     def changed(values: np.ndarray) -> np.ndarray:

@@ -33,7 +33,7 @@ def keras() -> Any:
 
 
 def pack(path: Path) -> None:
-    """Write an archive again, packed, and without the time at which it was made."""
+    """Rewrite an archive with compression, and without timestamps."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -42,7 +42,7 @@ def pack(path: Path) -> None:
 
 
 def randomize(model: Any, random: np.random.Generator) -> None:
-    """Other weights than those of which many are 0 or 1; variances are positive."""
+    """Set weights to random values, since many initial ones are 0 or 1; variances are positive."""
     for weight in model.weights:
         if "seed" not in weight.path and np.issubdtype(np.dtype(str(weight.dtype)), np.floating):
             low = 0.2 if "variance" in weight.path else -0.6
@@ -53,7 +53,7 @@ def randomize(model: Any, random: np.random.Generator) -> None:
 
 
 def fed(model: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
-    """A value for each input, by its name."""
+    """Return a value for each input, by name."""
     feeds = {}
     for model_input in model.inputs:
         shape = (BATCH, *model_input.shape[1:])

@@ -63,7 +63,7 @@ def record(net: ZooNet) -> dict[str, np.ndarray]:
 
 
 def reference_model(net: ZooNet, size: int) -> Any:
-    """The reference for images of a size.
+    """Build the reference for images of a size.
 
     torchvision's kernels for detection are missing if PyTorch is built for another device; models need none.
     """
@@ -80,7 +80,7 @@ def reference_model(net: ZooNet, size: int) -> Any:
 
 
 def layer_summaries(model: Any, x: Any) -> dict[str, np.ndarray]:
-    """Of the output of each module in inference, if the module is called once."""
+    """Return a summary of each module's output in inference, for modules that are called once."""
     torch = import_module("torch")
     summaries: dict[str, np.ndarray] = {}
     calls: Counter[str] = Counter()
@@ -88,7 +88,7 @@ def layer_summaries(model: Any, x: Any) -> dict[str, np.ndarray]:
     def hook(name: str) -> Any:
         def observe(_module: Any, _inputs: Any, output: Any) -> None:
             calls[name] += 1
-            summaries[name] = summary(name, output.numpy())  # now: an activation in place changes the array
+            summaries[name] = summary(name, output.numpy())  # before an in-place activation changes the array
 
         return observe
 
@@ -103,7 +103,7 @@ def layer_summaries(model: Any, x: Any) -> dict[str, np.ndarray]:
 
 
 def training_summaries(model: Any, net: ZooNet) -> tuple[float, dict[str, np.ndarray]]:
-    """The loss, and summaries of its gradients, in training without dropout."""
+    """Return the loss, and summaries of its gradients, in training without dropout."""
     torch = import_module("torch")
     model.train()
     for module in model.modules():
@@ -123,7 +123,7 @@ def training_summaries(model: Any, net: ZooNet) -> tuple[float, dict[str, np.nda
 
 
 def counts(net: ZooNet) -> dict[str, np.ndarray]:
-    """Parameters, and operations of convolutions and matrix products for one image, of the card's size."""
+    """Count parameters, and FLOPs of convolutions and matrix products for one image, of the card's size."""
     torch = import_module("torch")
     counter = import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
     with torch.device("meta"), torch.no_grad():
@@ -135,7 +135,7 @@ def counts(net: ZooNet) -> dict[str, np.ndarray]:
 
 
 def record_keras(net: ZooNet) -> dict[str, np.ndarray]:
-    """As `record`, of a model of Keras on PyTorch. States have netspec's shapes."""
+    """Like `record`, for a Keras model on PyTorch. States have netspec's shapes."""
     os.environ["KERAS_BACKEND"] = "torch"
     torch, keras = import_module("torch"), import_module("keras")
     keras.config.set_floatx("float64")
@@ -158,7 +158,7 @@ def record_keras(net: ZooNet) -> dict[str, np.ndarray]:
         variable.assign(_channels_last(array, variable.path))
     x = torch.from_numpy(image(net).transpose(0, 2, 3, 1).copy())
     layers = {layer.name: layer.output for layer in model.layers}
-    # else BatchNormalization computes in float32
+    # otherwise BatchNormalization computes in float32
     with mock.patch.object(import_module("keras.src.backend"), "result_type", return_value="float64"):
         outputs = keras.Model(model.inputs, layers)(x, training=False)
         loss = torch.nn.functional.cross_entropy(model(x, training=True), torch.from_numpy(LABELS))
@@ -185,7 +185,7 @@ def record_keras(net: ZooNet) -> dict[str, np.ndarray]:
 def record_keras_files() -> dict[str, np.ndarray]:
     """Return a `.keras` file and its logits for each model of `KERAS_FILES`.
 
-    Weights repeat, so that a file of some 20 MB is small when it is packed.
+    Weights repeat, so that a file of some 20 MB is small when it is compressed.
     """
     torch, keras = import_module("torch"), import_module("keras")
     keras.config.set_floatx("float32")
@@ -211,7 +211,7 @@ def record_keras_files() -> dict[str, np.ndarray]:
 
 
 def _channels_first(array: np.ndarray, path: str) -> np.ndarray:
-    """A kernel of Keras in netspec's shape: (filters, channels, H, W), or (channels, 1, H, W) if it is depthwise."""
+    """Transpose a kernel of Keras to netspec's shape: (filters, channels, H, W), depthwise (channels, 1, H, W)."""
     if array.ndim != 4:
         return array
     return array.transpose(2, 3, 0, 1) if _is_depthwise(path) else array.transpose(3, 2, 0, 1)

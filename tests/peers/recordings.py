@@ -1,4 +1,4 @@
-"""Recorded answers of the peers: a file of named arrays for each class, net or kind of comparison."""
+"""Recorded results of other programs: a file of named arrays for each class, net or kind of comparison."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORD_AGAIN = (
 
 @cache
 def load_answers(name: str) -> Mapping[str, np.ndarray]:
-    """Arrays of the file `name`, by their names. Empty if there is no such file."""
+    """Return the arrays of the file `name`, by their names. Empty if there is no such file."""
     path = ANSWERS / f"{name}.npz.xz"
     if not path.exists():
         return {}

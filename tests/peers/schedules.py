@@ -17,7 +17,7 @@ Peer = Callable[[Any, Any], list[float]]
 
 
 def keras_schedule(name: str, **fields: Any) -> Peer:
-    """One of Keras's, a function of the step."""
+    """Return a schedule of Keras, a function of the step."""
 
     def rates(keras: Any, _: Any) -> list[float]:
         schedule = getattr(keras.optimizers.schedules, name)(**fields)
@@ -27,7 +27,7 @@ def keras_schedule(name: str, **fields: Any) -> Peer:
 
 
 def torch_schedule(make: Callable[[Any, Any], Any], steps: int = STEPS) -> Peer:
-    """One of PyTorch's, which changes the rate of an optimizer at every step."""
+    """Return a schedule of PyTorch, which changes the rate of an optimizer at every step."""
 
     def rates(_: Any, torch: Any) -> list[float]:
         optimizer = torch.optim.SGD([torch.zeros(1, dtype=torch.float64, requires_grad=True)], RATE)
@@ -220,7 +220,7 @@ FIGURES = [
 
 
 def keras_plateau(**fields: Any) -> Peer:
-    """The rate after each evaluation, as Keras's callback sets it."""
+    """Return the rates after each evaluation, as Keras's callback sets them."""
 
     def rates(keras: Any, _: Any) -> list[float]:
         model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
@@ -238,7 +238,7 @@ def keras_plateau(**fields: Any) -> Peer:
 
 
 def torch_plateau(**fields: Any) -> Peer:
-    """The rate after each evaluation, as PyTorch's schedule sets it."""
+    """Return the rates after each evaluation, as PyTorch's schedule sets them."""
 
     def rates(_: Any, torch: Any) -> list[float]:
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], RATE)

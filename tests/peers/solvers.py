@@ -23,7 +23,7 @@ DECAY, EMA = 2.0**-4, 0.75
 
 @dataclass(frozen=True)
 class SolverCase:
-    """A solver here and there."""
+    """A solver in netspec and in another program."""
 
     type: str
     fields: dict[str, Any]
@@ -77,7 +77,8 @@ CASES = (
     SolverCase("ScheduleFreeAdamW", {"beta_1": 0.8, "beta_2": 0.9, "r": 0.5, "weight_lr_power": 1.5, "epsilon": 1e-4},
             "schedulefree", "AdamWScheduleFree",
             {"betas": (0.8, 0.9), "r": 0.5, "weight_lr_power": 1.5, "eps": 1e-4}, averages=True),
-    SolverCase("Adafactor", {}, "torch", decays=False),  # which shrinks weights after it has measured them
+    # PyTorch decays the weights after measuring their norm.
+    SolverCase("Adafactor", {}, "torch", decays=False),
     SolverCase("SGD", {"momentum": 0.9, "dampening": 0.25, "rate_in_velocity": False}, "torch",
             arguments={"momentum": 0.9, "dampening": 0.25}),
     SolverCase("SGD", {"momentum": 0.9, "dampening": 0.25}, "torch"),
@@ -101,7 +102,7 @@ CASES = (
 
 
 def variants(case: SolverCase) -> Iterator[dict[str, Any]]:
-    """Return the options of solvers: each one alone, and all of them."""
+    """Yield the options of a solver: each one alone, and all of them."""
     clipping: list[dict[str, Any]] = [{"clipnorm": 2.0**-4}, {"clipvalue": 2.0**-6}, {"global_clipnorm": 2.0**-3}]
     decay = {"weight_decay": DECAY} if case.decays else {}
     ema = {} if case.averages else {"ema": EMA}
@@ -112,12 +113,12 @@ def variants(case: SolverCase) -> Iterator[dict[str, Any]]:
 
 
 def key(case: SolverCase, variant: dict[str, Any], dtype: str) -> str:
-    """Under which the answer is kept."""
+    """Return the name of a recorded result."""
     return f"{case.name}/{' '.join(f'{name}={value}' for name, value in variant.items())}/{dtype}"
 
 
 def given() -> dict[str, np.ndarray]:
-    """Inputs, targets, and the weights that training starts from: short numbers, which float32 holds too."""
+    """Inputs, targets, and initial weights, which are exact in float32."""
     random = np.random.default_rng(23)
     shapes = {"x": (BATCH, FEATURES), "y": (BATCH, UNITS), "hidden/kernel": (FEATURES, HIDDEN),
               "hidden/bias": (HIDDEN,), "out/kernel": (HIDDEN, UNITS), "out/bias": (UNITS,)}  # fmt: skip
@@ -125,7 +126,7 @@ def given() -> dict[str, np.ndarray]:
 
 
 def exactly() -> AbstractContextManager[Any]:
-    """Within it Keras computes in float64 what on PyTorch it rounds to float32, though it is told float64."""
+    """Patch Keras operations that round to float32 on PyTorch even in float64."""
     ops, torch = import_module("keras.src.ops"), import_module("torch")
     tensor = ops.convert_to_tensor
 
@@ -145,23 +146,23 @@ def exactly() -> AbstractContextManager[Any]:
 
 
 def record(keras: Any) -> dict[str, np.ndarray]:
-    """The weights after some steps, and their averages, for every case, variant and type: `recorded`."""
+    """Record the weights after some steps, and their averages, for every case, variant and type: `recorded`."""
     recorded, torch = given(), import_module("torch")
     for dtype in DTYPES:
         keras.config.set_floatx(dtype)
-        torch.set_default_dtype(getattr(torch, dtype))  # in which PyTorch keeps what is one number
+        torch.set_default_dtype(getattr(torch, dtype))  # PyTorch uses the default type for scalars
         for case in CASES:
             for variant in variants(case):
                 steps = of_keras if case.peer == "keras" else of_torch
                 with exactly() if dtype == "float64" else nullcontext():
                     recorded[key(case, variant, dtype)] = steps(keras, case, variant, dtype)
-    keras.config.set_floatx("float64")  # as `record.py` has it
+    keras.config.set_floatx("float64")  # the setting of `record.py`
     torch.set_default_dtype(torch.float32)
     return recorded
 
 
 def parts(variant: dict[str, Any]) -> list[slice]:
-    """The samples of each batch of a step."""
+    """Return the samples of each batch of a step."""
     size = BATCH // variant.get("accumulate", 1)
     return [slice(start, start + size) for start in range(0, BATCH, size)]
 
@@ -176,12 +177,12 @@ def gradients(weights: list[Any], dtype: str, part: slice) -> list[Any]:
 
 
 def recorded(weights: list[Any], averages: list[Any]) -> np.ndarray:
-    """All in one row: the weights, one after the other, and their averages."""
+    """Return weights and averages as one vector."""
     return np.concatenate([average.detach().numpy().ravel() for average in [*weights, *averages]])
 
 
 def followed(averages: list[Any], weights: list[Any], variant: dict[str, Any]) -> list[Any]:
-    """The averages of the weights after an update, by PyTorch's formula."""
+    """Return the averages of the weights after an update, by PyTorch's formula."""
     if "ema" not in variant:
         return []
     mean = import_module("torch").optim.swa_utils.get_ema_avg_fn(variant["ema"])
@@ -190,7 +191,7 @@ def followed(averages: list[Any], weights: list[Any], variant: dict[str, Any]) -
 
 
 def of_keras(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) -> np.ndarray:
-    """By one of Keras's solvers."""
+    """Take the steps with a solver of Keras."""
     arguments = {**(case.arguments or case.fields), **variant}
     has_averages = "ema" in variant and "accumulate" not in variant
     if has_averages:
@@ -198,7 +199,7 @@ def of_keras(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) 
     if "accumulate" in variant:
         arguments["gradient_accumulation_steps"] = variant["accumulate"]
     arguments = {name: value for name, value in arguments.items() if name not in ("ema", "accumulate")}
-    if "weight_decay" not in arguments:  # AdamW's default stays: it is the same here
+    if "weight_decay" not in arguments:  # AdamW's default decay is the same in netspec
         arguments |= {} if case.type in ("AdamW", "Muon") else {"weight_decay": None}
     elif case.type == "Muon":
         arguments["adam_weight_decay"] = arguments["weight_decay"]
@@ -212,13 +213,17 @@ def of_keras(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) 
             optimizer.apply(gradients([weight.value for weight in weights], dtype, part), weights)
         if has_averages:
             averages = [variable.value for variable in optimizer._model_variables_moving_average]
-        else:  # Keras's average follows the weights at every batch, those that leave them alone too
+        # Keras averages the weights at every batch, even if they have not changed.
+        else:
             averages = followed(averages, [weight.value for weight in weights], variant)
     return recorded([weight.value for weight in weights], averages)
 
 
 def of_torch(keras: Any, case: SolverCase, variant: dict[str, Any], dtype: str) -> np.ndarray:
-    """By one of PyTorch's solvers or its like; gradients are clipped as Keras does: PyTorch adds 1e-6 to a norm."""
+    """Take the steps with a solver of PyTorch or a similar package.
+
+    Gradients are clipped like in Keras, since PyTorch adds 1e-6 to a norm.
+    """
     torch = import_module("torch")
     clipping = {name: value for name, value in variant.items() if name.startswith(("clip", "global"))}
     weights = [torch.tensor(given()[name], dtype=getattr(torch, dtype), requires_grad=True) for name in NAMES]

@@ -1,4 +1,4 @@
-"""A PyTorch module with each kind of layer whose weights netspec takes over: its file, an input, what it answers."""
+"""A PyTorch module with every kind of layer whose weights netspec imports: its file, an input, and its outputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NET: dict[str, Any] = {
 
 
 def record() -> dict[str, np.ndarray]:
-    """`weights`: the bytes of its safetensors file; `image`, `words`; `head`, `rnn`."""
+    """Record `weights` (the bytes of a safetensors file), the inputs `image` and `words`, and the outputs."""
     torch = import_module("torch")
     safetensors = import_module("safetensors.torch")
     nn = torch.nn
@@ -62,7 +62,8 @@ def record() -> dict[str, np.ndarray]:
         }
     )
     with torch.no_grad():
-        for tensor in net.state_dict().values():  # norms begin with ones and zeros, which would tell nothing
+        # Initial scales and offsets of ones and zeros would hide mistakes.
+        for tensor in net.state_dict().values():
             if tensor.is_floating_point():
                 tensor.copy_(torch.rand_like(tensor) * 0.5 + (0.1 if tensor.ndim == 1 else -0.25))
     net.eval()

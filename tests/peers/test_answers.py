@@ -1,4 +1,4 @@
-"""netspec against Keras on PyTorch: outputs, gradients and updates of states, as `record.py` wrote them down.
+"""netspec against Keras on PyTorch: outputs, gradients and updates of states, recorded by `record.py`.
 
 `make test-peers` records them again from the installed peers and compares with these (NETSPEC_PEER_ANSWERS).
 """
@@ -31,7 +31,7 @@ def recorded(case: SampleCase, training: bool, *names: str) -> dict[str, np.ndar
 
 
 def agrees_or_differs(case: SampleCase, training: bool) -> None:
-    """Compare a case with Keras's answers, or require the recorded reason why Keras has none or another."""
+    """Compare a case with Keras's results, or require the recorded reason why there are none."""
     reason = recorded(case, training, "of", "unlike")
     if "unlike" in reason:
         assert str(reason["of"]) == described(case), RECORD_AGAIN.format(names=case.type)
@@ -41,7 +41,7 @@ def agrees_or_differs(case: SampleCase, training: bool) -> None:
 
 
 def inference(case: SampleCase) -> Sequence[tuple[bool]]:
-    """Arguments `training`: losses and metrics have one form."""
+    """Values of `training`: losses and metrics have only one form."""
     return ((False,),)
 
 
@@ -58,8 +58,8 @@ def agrees(case: SampleCase, training: bool) -> None:
     feeds = {**net.feeds, **{name[5:]: array for name, array in answers.items() if name.startswith("feed/")}}
 
     def agree(actual: np.ndarray, expected: np.ndarray) -> None:
-        # Keras on PyTorch rounds some steps to float32 (2⁻²⁴ = 6e-8) in spite of float64: means, products. Which bits
-        # are lost depends on the CPU, and an element that is a sum of larger ones has their error.
+        # In float64, Keras on PyTorch rounds some steps (means, products) to float32 (2⁻²⁴ = 6e-8). Which bits are lost
+        # depends on the CPU, and an element that is a sum of larger ones has their error.
         scale = max(1.0, float(np.abs(expected).max(initial=0.0, where=np.isfinite(expected))))
         np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=2e-6 * scale)
 
@@ -71,7 +71,7 @@ def agrees(case: SampleCase, training: bool) -> None:
     slopes = {name[9:]: array for name, array in answers.items() if name.startswith("gradient/")}
     if case.kind != "metric":
         assert slopes or all(name.startswith("weights/") for name in net.wrt)
-        # Of a parameter that the layer gives another value Keras has the gradient by that.
+        # If the layer changes a parameter, Keras's gradient is by the new value.
         predictions = gradients(net.scalar, [net.builder.updates.get(name, net.wrt[name]) for name in slopes])
         for expected, actual in zip(slopes.values(), evaluate(predictions, feeds), strict=True):
             agree(actual, expected)
@@ -82,5 +82,5 @@ def agrees(case: SampleCase, training: bool) -> None:
 
 
 def array_of(figure: Any) -> np.ndarray:
-    """A figure's numbers, in the order of their names."""
+    """Return the values of a result as an array, in the order of their names."""
     return np.array([array_of(item) for item in figure.values()] if isinstance(figure, Mapping) else figure)

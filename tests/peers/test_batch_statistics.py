@@ -1,4 +1,4 @@
-"""BatchNormalization with PyTorch's kinds of running statistics, as `batch_statistics.py` recorded them."""
+"""BatchNormalization with PyTorch's kinds of running statistics, recorded by `batch_statistics.py`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spec(folder: Path, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def trained(folder: Path, name: str, **more: Any) -> Path:
-    """The weights after all steps."""
+    """Return the weights after all steps."""
     first = {"head/kernel": given()["head.weight"].T, "head/bias": given()["head.bias"]}
     write_weights(folder / "first.h5", first)
     run = netspec.train(spec(folder, CASES[name][0]), run_dir=folder / "run", weights=folder / "first.h5", **more)
@@ -49,7 +49,7 @@ def test_a_run_ends_with_the_weights_of_pytorch(name: str, device: str, tmp_path
     arrays = to_state_dict(read_weights(path).arrays)
     expected = {key.removeprefix(f"{name}/"): array for key, array in ANSWERS.items() if key.startswith(f"{name}/")}
     predicted = expected.pop("predicted")
-    if name == "momentum":  # without a use for it PyTorch counts too
+    if name == "momentum":  # PyTorch counts batches even if it does not use the count
         expected["norm.num_batches_tracked"] = np.zeros((), "int64")
     assert arrays.keys() == expected.keys()
     for key, array in expected.items():
@@ -72,7 +72,7 @@ def test_the_number_of_batches_comes_from_a_state_dict_and_goes_into_one(tmp_pat
     assert written["norm.num_batches_tracked"] == STEPS
     assert written.keys() == theirs.keys()
     shapes = {name: array.shape for name, array in model.parameters.items() if "tracked" not in name}
-    assert from_state_dict(theirs, shapes).keys() == shapes.keys()  # a layer with a momentum has no use for it
+    assert from_state_dict(theirs, shapes).keys() == shapes.keys()  # a layer with a momentum does not use it
 
 
 def test_a_resumed_run_continues_counting(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_resumed_run_continues_counting(tmp_path: Path) -> None:
 
 
 def written(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
-    """Write a net for another program; the notes."""
+    """Export a net for another program; return the notes."""
     net = Written("net", Net.of(net_data({"type": "BatchNormalization", "name": "norm", **fields}, inputs=IMAGE)), {})
     return format_to_write(path).writes(path, net.exportable)
 

@@ -1,4 +1,4 @@
-"""Compare the names that importers take for Keras's with Keras's own (`tests.peers.record builtin_names`)."""
+"""Compare the names that importers treat as Keras's with those of Keras (`tests.peers.record builtin_names`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenCV reads what is written for Caffe, and computes the same, as `record_caffe.py` recorded it."""
+"""OpenCV reads files written for Caffe, and computes the same; its results are recorded by `record_caffe.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def files() -> list[CaffeFile]:
 
 def computes_the_same(case: CaffeFile) -> None:
     recorded = RECORDED[f"{case.digest}/end"]
-    # Both in float32, adding some hundred terms in different orders.
+    # Both compute in float32, and add some hundred terms in different orders.
     expected = case.expected()
     assert recorded.shape == expected.shape
     np.testing.assert_allclose(recorded, expected, rtol=1e-5, atol=1e-5)

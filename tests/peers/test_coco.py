@@ -1,4 +1,4 @@
-"""Average precision against pycocotools, whose answers `tests.peers.record_coco` recorded."""
+"""Average precision against results of pycocotools, recorded by `tests.peers.record_coco`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def totals(metric: MeanAveragePrecision | DetectionReport, seed: int) -> list[np
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_average_precision_is_pycocotools_s(seed: int) -> None:
+def test_average_precision_equals_pycocotools(seed: int) -> None:
     ap, ap50, ap75, recall, *by_class = load_answers("coco")[str(seed)].tolist()
-    # COCO's evaluation suppresses nothing.
+    # COCO's evaluation has no non-maximum suppression.
     mean = MeanAveragePrecision(nms_threshold=1.0, score_threshold=0.0001)
     report = DetectionReport(nms_threshold=1.0, score_threshold=0.0001)
     # Sums of at most 30 terms in float64, in another order.

@@ -1,4 +1,4 @@
-"""Constraints in training: some steps of netspec's, and of Keras's `fit` as it was recorded."""
+"""Constraints in training: some steps of netspec against recorded steps of Keras's `fit`."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def test_constrained_weights_equal_keras(name, tmp_path):
             {key: np.asarray(a, "float64") for key, a in feeds.items()}
         )
     for part in ("kernel", "bias"):
-        # Keras keeps the learning rate in float32: 6e-8 of a change.
+        # Keras stores the learning rate in float32, with a relative error of 6e-8.
         np.testing.assert_allclose(compiler.states[f"fc/{part}"], answers[f"{name}/{part}"], rtol=2e-6, atol=2e-7)

@@ -1,4 +1,4 @@
-"""Windows of FractionalMaxPooling against PyTorch's, which `tests.peers.record fractional_pooling` recorded."""
+"""Windows of FractionalMaxPooling against PyTorch's, recorded by `tests.peers.record fractional_pooling`."""
 
 from __future__ import annotations
 

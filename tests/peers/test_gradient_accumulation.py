@@ -1,4 +1,4 @@
-"""Gradients of several batches, and scaled losses: some steps of netspec's, and of Keras's as they were recorded."""
+"""Gradients of several batches, and scaled losses: some steps of netspec against recorded steps of Keras."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_updates_by_several_batches_equal_keras(name, tmp_path):
         update({LEARNING_RATE: np.array(RATE), STEP: np.array(step + 1.0), SHARE: share})
         for part in ("kernel", "bias"):
             np.testing.assert_allclose(compiler.states[f"fc/{part}"], ANSWERS[f"{name}/{part}"][step], rtol=1e-10)
-    if "ema" in fields:  # Keras's average follows the weights at every batch, those that leave them alone too
+    # Keras averages the weights at every batch, even if they have not changed.
+    if "ema" in fields:
         average, decay = ANSWERS[f"{name}/kernel"][0], fields["ema"]["decay"]
         for weight in ANSWERS[f"{name}/kernel"][1:]:
             average = decay * average + (1 - decay) * weight
@@ -70,7 +71,7 @@ def test_updates_by_several_batches_equal_keras(name, tmp_path):
 
 
 def test_a_scaled_loss_equals_keras(tmp_path):
-    """Ten steps in float32, the first of which overflow; then the scale is doubled after three good ones."""
+    """Ten steps in float32, the first of which overflow; later the scale is doubled after three good steps."""
     data = given(STEPS)
     scaling = {"initial": INITIAL_SCALE, "growth_steps": GROWTH}
     rule = solver(momentum=0.75)
@@ -81,7 +82,7 @@ def test_a_scaled_loss_equals_keras(tmp_path):
         program({**batch, LEARNING_RATE: np.array(RATE), STEP: np.array(step + 1.0)})
         assert compiler.states[SCALE] == ANSWERS["scaled/scale"][step]
         for part in ("kernel", "bias"):
-            # Sums of 4 products in float32, in another order: some roundings of 6e-8.
+            # Sums of 4 products in float32, in another order, differ by a few 6e-8.
             np.testing.assert_allclose(
                 compiler.states[f"fc/{part}"], ANSWERS[f"scaled/{part}"][step], rtol=1e-5, atol=1e-6
             )

@@ -1,4 +1,4 @@
-"""Transforms of images against Keras's layers, given the same numbers drawn: as `record_images.py` wrote them down."""
+"""Transforms of images against Keras's layers with the same random numbers, recorded by `record_images.py`."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_agrees_with_keras(number: int, case: ImageCase, dtype: str) -> None:
     actual = ours(case, dtype)
     assert actual.dtype == dtype
     assert actual.shape == expected.shape
-    # Where a constant lies beyond the edges, Keras mixes it with the outermost pixels; here they end sharply.
+    # Beyond the edges, Keras mixes a constant with the outermost pixels; netspec has sharp edges.
     sharp = (within > 1 - 1e-4) | (within < 1e-4)
     assert sharp.mean() > 0.5
     inner = np.zeros(expected.shape, bool)
     rows, columns = (slice(case.margin, size - case.margin or None) for size in expected.shape[1:])
     inner[:, rows, columns] = True
     away = np.abs(actual.astype(np.float64) - expected)[sharp & inner] / (case.values[1] - case.values[0])
-    # Keras counts in float32 (2⁻²⁴), over some sums and products; bytes are rounded, and once more by Pillow.
+    # Keras computes some sums and products in float32 (2⁻²⁴); bytes are rounded, and by Pillow once more.
     bound = 2e-5 if dtype == "float32" else (1.01 if case.type in MOVED else 0.51) / 255
     assert away.max() <= bound

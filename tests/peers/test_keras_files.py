@@ -1,4 +1,4 @@
-"""Keras on PyTorch loads what is written for it, and predicts the same, as `keras_files.py` recorded it."""
+"""Keras on PyTorch loads exported files and predicts the same; its results are recorded by `keras_files.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AGAIN = RECORD_AGAIN.format(names="keras_files")
 
 
 def answers() -> dict[str, dict[str, np.ndarray]]:
-    """Return the predictions of Keras, or the reason why there are none, by the name of the file."""
+    """Return Keras's predictions, or the reason why there are none, by the name of the file."""
     recorded: dict[str, dict[str, np.ndarray]] = {}
     for key, array in load_answers("keras_files").items():
         name, _, kind = key.rpartition("/")
@@ -65,5 +65,5 @@ def test_keras_predicts_the_same(name: str) -> None:
     predictions = case.net.predict(case.inputs)
     assert len(predictions) == len(recorded)
     for index, (output, array) in enumerate(predictions.items()):
-        # Both in float32, adding some hundred terms in different orders.
+        # Both compute in float32, and add some hundred terms in different orders.
         np.testing.assert_allclose(recorded[str(index)], array, rtol=1e-5, atol=1e-5, err_msg=output)

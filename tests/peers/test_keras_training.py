@@ -1,4 +1,4 @@
-"""Keras on PyTorch goes on with a training that is written for it, as `keras_training.py` recorded it."""
+"""Keras on PyTorch continues an exported training with the same step, recorded by `keras_training.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.peers.recordings import load_answers
 
 @pytest.mark.parametrize("case", trainings(), ids=lambda value: value.name)
 def test_the_next_step_equals_keras(case: Training) -> None:
-    """Weights, moving averages, the states of the solver and the number of the step."""
+    """Compares weights, moving averages, states of the solver and the number of the step."""
     stored = load_answers("keras_training")
     prefix = f"{case.name}/"
     recorded = {key.removeprefix(prefix): stored[key] for key in stored if key.startswith(prefix)}
@@ -22,7 +22,7 @@ def test_the_next_step_equals_keras(case: Training) -> None:
     predictions = stepped(case)
     assert recorded.keys() == predictions.keys()
     for path, array in predictions.items():
-        # Both in float32, adding some hundred terms in different orders.
+        # Both compute in float32, and add some hundred terms in different orders.
         np.testing.assert_allclose(recorded[path], array, rtol=1e-5, atol=1e-5, err_msg=path)
 
 

@@ -1,4 +1,4 @@
-"""L-BFGS: ten steps of netspec's and of PyTorch's as they were recorded."""
+"""L-BFGS: ten steps of netspec against recorded steps of PyTorch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
 @pytest.mark.parametrize("dtype", lbfgs.DTYPES)
 @pytest.mark.parametrize("case", lbfgs.CASES)
 def test_steps_equal_pytorch(case, dtype, tmp_path):
-    """In three batches, the last of which is smaller, and in two runs, the second of which goes on with the first."""
+    """In three batches, the last of which is smaller, and in two runs, the second of which continues the first."""
     data = lbfgs.given()
     stored = load_answers("lbfgs")
     losses, weights = stored[f"{case}/{dtype}/losses"], stored[f"{case}/{dtype}/weights"]

@@ -1,4 +1,4 @@
-"""MelSpectrogram against Keras's answers, which `tests.peers.record mel_spectrograms` recorded."""
+"""MelSpectrogram against Keras's results, recorded by `tests.peers.record mel_spectrograms`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.peers.recordings import load_answers
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_mel_spectrograms_are_keras_s(number: int) -> None:
+def test_mel_spectrograms_equal_keras(number: int) -> None:
     fields = CASES[number]
     expected = load_answers("mel_spectrograms")[str(number)]
     batch = sounds()

@@ -1,4 +1,4 @@
-"""Schedules and trainings with cycled momenta against those of Keras and PyTorch, as `record.py` recorded them."""
+"""Schedules, and trainings with cycled momenta, against those of Keras and PyTorch, recorded by `record.py`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_reductions_equal_the_peer(name):
     for figure in schedules.FIGURES:
         state = tested.observed(state, {"loss": figure})
         results.append(tested.rate(0, 1, state))
-    # Keras keeps the rate of its optimizer in float32: 6e-8 of it.
+    # Keras stores the rate of its optimizer in float32, with a relative error of 6e-8.
     np.testing.assert_allclose(results, answer(name), rtol=1e-6 if name.startswith("keras") else 1e-10)
     assert len(set(results)) > 2, "the case has no two reductions"
 
 
 @pytest.mark.parametrize("name", schedules.CYCLES)
 def test_weights_with_a_cycled_momentum_equal_pytorch(name):
-    """40 steps in float64, in which PyTorch's schedule moves the rate and the momentum."""
+    """40 steps in float64, in which PyTorch's schedule changes rate and momentum."""
     tested = solver(**{"type_" if key == "type" else key: value for key, value in schedules.CYCLES[name][0].items()})
     steps = range(schedules.STEPS)
     (momentum,) = tested.momenta()

@@ -1,4 +1,4 @@
-"""Ten steps of every solver on a small net: netspec's, and those of Keras and PyTorch as they were recorded."""
+"""Ten steps of every solver on a small net against recorded steps of Keras and PyTorch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL = [(case, variant, dtype) for case in CASES for variant in variants(case) fo
 
 
 def fields(case: SolverCase, variant: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields as in YAML: Keras's decay is decoupled."""
+    """Return the fields as in YAML, in which Keras's decay is decoupled."""
     values = {"type": case.type, "learning_rate": solvers.RATE, **case.fields, **variant}
     values.pop("accumulate", None)
     if "weight_decay" in variant and case.peer == "keras":

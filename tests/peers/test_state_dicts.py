@@ -1,4 +1,4 @@
-"""Weights of PyTorch on netspec's layers: the same answers, and its own file again."""
+"""PyTorch weights in netspec's layers give the same outputs, and can be written to the same file again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_written_state_dicts_equal_pytorch(tmp_path: Path) -> None:
     sums = ("lstm.bias_{}_l0", "projected.bias_{}_l0", "rnn.bias_{}_l0")
     for name, array in pytorch_array.items():
         assert written[name].shape == array.shape, name
-        if not any(name == sum.format(kind) for sum in sums for kind in ("ih", "hh")):  # netspec has their sum alone
+        if not any(name == sum.format(kind) for sum in sums for kind in ("ih", "hh")):  # netspec stores only their sum
             np.testing.assert_array_equal(written[name], array)
     for sum in sums:
         ih, hh = sum.format("ih"), sum.format("hh")

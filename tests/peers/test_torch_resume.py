@@ -1,4 +1,4 @@
-"""Resume trainings that PyTorch began, and compare the end with PyTorch's, which `torch_resume.py` recorded."""
+"""Continue trainings that PyTorch began, and compare the results with PyTorch's, recorded by `torch_resume.py`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def spec(folder: Path, solver: dict[str, Any]) -> dict[str, Any]:
 
 
 def saved(folder: Path, name: str) -> Path:
-    """The file that PyTorch's training was saved to."""
+    """Return the file that PyTorch's training was saved to."""
     path = folder / "training.safetensors"
     path.write_bytes(ANSWERS[f"{name}/file"].tobytes())
     return path
@@ -73,7 +73,7 @@ def test_every_rule_is_resumed() -> None:
 
 
 def changed(folder: Path, name: str, change: Any) -> Path:
-    """The file after `change(arrays, optimizer)`, which may alter both."""
+    """Return the file after `change(arrays, optimizer)`, which may alter both."""
     path = saved(folder, name)
     arrays, metadata = read_safetensors(path)
     optimizer = json.loads(metadata["optimizer"])

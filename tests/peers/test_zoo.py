@@ -59,7 +59,8 @@ def test_a_net_computes_what_its_reference_does(name: str, tmp_path: Path) -> No
         value = built.values[layer.name]
         if value in values:  # else only training computes it: an auxiliary output
             if getattr(layer.fields, "activation", None) is not None and not isinstance(layer.fields, Activation):
-                value = value.inputs[0]  # of the activation, a layer of its own in the reference
+                # Of the activation, which is a separate layer in the reference.
+                value = value.inputs[0]
             layers[layer.name.replace("/", ".")] = values[value]
     expected = dict(zip(answers["layers"].tolist(), answers["layer_summaries"], strict=True))
     holders = {state.rpartition(".")[0] for state in _shapes(answers)} & expected.keys()
@@ -67,7 +68,7 @@ def test_a_net_computes_what_its_reference_does(name: str, tmp_path: Path) -> No
     _agree({layer: layers[layer] for layer in layers if layer in expected}, expected)
 
     losses, gradients = model.loss_and_gradients(batch)
-    of_keras = net.reference.startswith("keras.")  # which averages images in float32
+    of_keras = net.reference.startswith("keras.")  # it averages images in float32
     np.testing.assert_allclose(sum(losses.values()), answers["loss"], rtol=1e-8 if of_keras else 1e-9)
     expected = dict(zip(answers["gradients"].tolist(), answers["gradient_summaries"], strict=True))
     by_reference_name = gradients if of_keras else to_state_dict(gradients)

@@ -1,4 +1,4 @@
-"""PyTorch's answers for layers, or fields of layers, that Keras does not have: recorded by `record.py`.
+"""PyTorch's results for layers and fields that Keras does not have, recorded by `record.py`.
 
 A function takes a `Call` and returns the output, or a tuple of outputs; weights have netspec's names and shapes, and so
 do their gradients.
@@ -138,10 +138,11 @@ def functional() -> Any:
 
 
 def answers(case: SampleCase) -> bool:
-    """Whether PyTorch answers a sample."""
+    """Whether PyTorch has a result for a sample."""
     fields = case.sample.fields.keys()
     in_keras = hasattr(import_module("keras").layers, case.type) and not fields & NOT_OF_KERAS
-    if case.sample.fields.get("momentum", 0.9) is None:  # PyTorch's InstanceNorm then leaves its averages as they are
+    # In this case, PyTorch's InstanceNorm does not update its averages.
+    if case.sample.fields.get("momentum", 0.9) is None:
         return False
     return case.type in TORCH and fields <= TORCH[case.type][1] and not in_keras
 

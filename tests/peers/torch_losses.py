@@ -1,4 +1,4 @@
-"""PyTorch's answers for losses that Keras does not have: recorded by `record.py`.
+"""PyTorch's results for losses that Keras does not have, recorded by `record.py`.
 
 A function takes the sample's fields and its inputs as tensors, in netspec's order, and returns PyTorch's loss with
 `reduction="none"`.
@@ -87,13 +87,13 @@ TORCH: dict[str, Callable[..., Any]] = {
 
 
 def answers(case: SampleCase) -> bool:
-    """Whether PyTorch answers a sample. Its `sum` is over all elements; netspec's, like Keras's, over the samples."""
-    is_own = case.type != "Poisson" or bool(case.sample.fields)  # Keras has it without these fields
+    """Whether PyTorch has a result for a sample. Its `sum` is over elements; netspec's, like Keras's, over samples."""
+    is_own = case.type != "Poisson" or bool(case.sample.fields)  # Keras has the loss without these fields
     return case.type in TORCH and is_own and "reduction" not in case.sample.fields
 
 
 def answered(case: SampleCase) -> dict[str, np.ndarray]:
-    """The mean loss, and its gradients by all inputs that are floats."""
+    """Return the mean loss, and its gradients by all inputs that are floats."""
     torch, feeds = import_module("torch"), built(case, False).feeds
     inputs = {name: torch.tensor(array) for name, array in feeds.items() if name.startswith("x")}
     leaves = {name: x.requires_grad_() for name, x in inputs.items() if x.is_floating_point()}

@@ -150,7 +150,7 @@ def record(torch: Any) -> dict[str, np.ndarray]:
 
 
 def trained(torch: Any, case: ResumeCase, save: Callable[[Any, Any, int], None]) -> Any:
-    """The model after all steps; `save` is given it, the optimizer and the step in between."""
+    """Return the model after all steps; `save` is called in between, with the model, the optimizer and the step."""
     nn = torch.nn
     torch.manual_seed(3)
     model = nn.ModuleDict({"body": nn.ModuleDict({"conv": nn.Conv2d(1, 3, 3)}), "head": nn.Linear(48, 4)}).double()

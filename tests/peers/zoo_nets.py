@@ -1,7 +1,7 @@
-"""Nets of the model zoo with a reference implementation: the weights and the batch of both, and what is compared.
+"""Nets of the model zoo and their reference implementations: weights and batch of both, and what is compared.
 
-Weights follow from their names, so that answers contain none: each layer's output and each gradient is recorded as its
-mean, its standard deviation and a few of its elements.
+Weights follow from their names, so recordings contain none. Each layer's output and each gradient is recorded as its
+mean, its standard deviation and a few elements.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NETS = {
     "googlenet": ZooNet(
         "torchvision.models.googlenet", arguments=AS_MADE, loss_weights=(1, 0.3, 0.3), cost="exhaustive"
     ),
-    "inception_v3": ZooNet(  # the auxiliary classifier has windows of 17 × 17 features
+    "inception_v3": ZooNet(  # the auxiliary classifier has a window of 17 × 17
         "torchvision.models.inception_v3", 299, 299, arguments=AS_MADE, loss_weights=(1, 0.4), cost="exhaustive"
     ),
     "mlp_mixer": ZooNet("timm.models.mixer_s16_224", size_argument="img_size", cost="exhaustive"),
@@ -88,7 +88,7 @@ def image(net: ZooNet) -> NDArray[np.float64]:
 
 
 def weight(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """The array of a state by its name in PyTorch or in Keras, which keeps activations of order 1."""
+    """Return the array of a state by its name in PyTorch or in Keras; its scale keeps activations of order 1."""
     random, kind = np.random.default_rng(crc32(name.encode())), name.replace("/", ".").rpartition(".")[2]
     if kind in ("running_var", "moving_variance"):
         array = random.uniform(0.5, 1.5, shape)
