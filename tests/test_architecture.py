@@ -40,7 +40,7 @@ MAY_IMPORT = {
 CHOOSES = ("training/session.py", "distributed")
 """The module whose `open_session` imports the sessions of several workers, and only if a training has several."""
 
-# Libraries that only one folder or module of netspec may import, or some; None: none may.
+# Libraries that only some folders or modules of netspec may import; None: not allowed at all.
 FENCED: dict[str, str | tuple[str, ...] | None] = {
     "onnx": "exchange",
     "google": "exchange",
@@ -73,7 +73,7 @@ FENCED: dict[str, str | tuple[str, ...] | None] = {
     "cloudpickle": None,
 }
 NO_NUMPY = {"errors", "schema"}
-# Slow to import: never loaded with netspec, its schema or its command line.
+# Slow to import: not loaded with netspec, its schema or its command line.
 HEAVY = {
     "numpy",
     "h5py",
@@ -295,10 +295,10 @@ class ClassName:
         return self.file.partition("/")[0]
 
     def may_share(self, other: ClassName) -> bool:
-        """Whether both classes may have one name.
+        """Whether both classes may have the same name.
 
-        In a package, only kernels of different backends may: they are named after their op. Across packages, a layer
-        may be named like its op, and a word of a user may be anything, but two other classes may not.
+        In a package, only kernels of different backends may, since they are named after their op. Across packages, a
+        layer may be named like its op, and vocabulary of specs may have any name, but two other classes may not.
         """
         if self.package == other.package:
             return self.backend != other.backend and bool(self.backend) and bool(other.backend)

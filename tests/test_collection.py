@@ -1,4 +1,4 @@
-"""Test ids depend only on the tests: each worker of pytest-xdist collects them, and all must find the same ids."""
+"""Test ids depend only on the tests, since all workers of pytest-xdist must collect the same ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 
 def collected_elsewhere(root: Path, files: list[str], home: Path) -> set[str]:
-    """Ids that a process with a different clock, time zone, hash seed and home collects from `files` below `root`."""
+    """Return the ids that a process with a different clock, time zone, hash seed and home folder collects."""
     options = ["--collect-only", "--numprocesses=0", "-p", "no:cacheprovider", "--color=no"]
     command = [sys.executable, "-c", SHIFTED, *options, *files]
     environment = {

@@ -1,4 +1,4 @@
-"""MNIST from spec to ONNX Runtime: what the README promises, on a slice of the data and through the command line."""
+"""MNIST from spec to ONNX Runtime, as in the README, on part of the data and through the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from netspec.schema.bundled import zoo_root
 from netspec.schema.language.provenance import spec_sha256
 
 TRAIN = zoo_root() / "lenet_mnist" / "train.yaml"
-SLICE = ("data.train.limit=3000", "data.test.limit=501", "train.max_epochs=2")  # 501: the last batch is one sample
+# The last of 501 samples is a batch by itself.
+SLICE = ("data.train.limit=3000", "data.test.limit=501", "train.max_epochs=2")
 
 
 def netspec_command(*words: str | Path) -> str:
@@ -85,7 +86,7 @@ def test_the_exported_net_gives_the_same_logits_and_accuracy_in_onnxruntime(
     assert metadata["netspec_spec_sha256"] == spec_sha256(netspec.load(net).spec)
     assert float(metadata["verified_max_abs_difference"]) <= 1e-4
     (theirs,) = session.run(["logits"], {"image": x})
-    assert np.abs(ours - theirs).max() <= 1e-4  # float32 sums in another order; the issue's bound
+    assert np.abs(ours - theirs).max() <= 1e-4  # float32 sums in another order
     logged = json.loads((run / "log.jsonl").read_text().splitlines()[-1])["test"]["metrics"]["accuracy"]
     assert (theirs.argmax(1) == labels).mean() == logged
     assert (ours.argmax(1) == labels).mean() == logged

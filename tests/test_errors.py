@@ -1,4 +1,4 @@
-"""Errors as Python users meet them: as text, with the place and what would be right."""
+"""Errors in Python: as text, with the location and what is expected."""
 
 from __future__ import annotations
 

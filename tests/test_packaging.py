@@ -1,4 +1,4 @@
-"""A wheel of netspec contains the package, its type marker and the whole model zoo."""
+"""A wheel of netspec contains the package, its type marker and the complete model zoo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """A wheel built from this checkout with the build backend that is installed; no network."""
+    """Build a wheel from this checkout with the installed build backend, without network."""
     folder = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     process = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -24,7 +24,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def files_of(folder: str) -> set[str]:
-    """Files in the checkout's `folder`, relative to it, without what Python leaves behind."""
+    """Return the files in the checkout's `folder`, relative to it, without Python's caches."""
     top = ROOT / folder
     files = (path.relative_to(top) for path in top.rglob("*") if path.is_file())
     return {path.as_posix() for path in files if "__pycache__" not in path.parts}

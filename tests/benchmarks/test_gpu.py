@@ -61,7 +61,7 @@ def test_the_fastest_peer_counts_and_one_that_fails_is_left_out(monkeypatch: pyt
     assert not bench_gpu.measure(Row("lenet", 64, "tf32", 1.3), compare=False)["reached"]
 
 
-def test_losses_that_are_others_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_net_with_different_losses_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, netspec_losses={"losses": [1.0, float("nan")]}, float64_losses={"losses": [1.0, 2.0]})
     with pytest.raises(BenchmarkError, match="losses differ"):
         bench_gpu.measure(Row("lenet", 64, "tf32", 1.5), compare=True)
@@ -74,7 +74,7 @@ def test_a_missing_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         bench_gpu.require_gpu()
 
 
-def test_netspecs_side_runs_on_a_gpu_from_one_end_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_netspec_side_runs_end_to_end_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPU is simulated and computes nothing: losses are those of zeroed memory."""
     monkeypatch.setitem(sys.modules, "cupy", Machine().cupy())
     monkeypatch.setattr(launch, "engine", Collector())

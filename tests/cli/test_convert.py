@@ -15,7 +15,7 @@ from netspec.training.inference.model import load
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.npz", "model.safetensors", "other.h5"])
-def test_there_and_back(netspec, trained, name):
+def test_round_trip(netspec, trained, name):
     result = netspec("convert", "run", name)
     assert (result.status, result.err) == (0, "")
     assert "the same results: largest difference" in result.out

@@ -271,7 +271,7 @@ def test_a_model_and_weights_for_keras(netspec, trained):
         (("--output", "model.keras", "--inputs", "blobs.npz"), "--inputs is only used for a comparison in onnxruntime"),
     ],
 )
-def test_an_export_that_can_not_be(netspec, trained, words, why):
+def test_impossible_exports_are_refused(netspec, trained, words, why):
     result = netspec("export", "net.yaml", *WEIGHTS, *words)
     assert (result.status, why in result.err) == (2, True)
 
@@ -404,7 +404,7 @@ def test_a_part_of_a_net_of_netspec(netspec, trained, words):
     netspec.ok("check", "part/net.yaml")
 
 
-def test_a_cut_that_can_not_be(netspec, trained):
+def test_impossible_cuts_are_refused(netspec, trained):
     result = netspec("import", "run", "--until", "hiden", "--output", "part")
     assert (result.status, "hint: did you mean `hidden`?" in result.err) == (2, True)
     result = netspec("import", "run", "--drop-head", "2", "--output", "part")

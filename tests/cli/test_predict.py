@@ -31,7 +31,7 @@ def predict(
 
 
 @pytest.mark.parametrize("spec", ["net.yaml", "train.yaml", "run/spec.yaml"])
-def test_outputs_are_the_models(netspec, trained, spec):
+def test_outputs_equal_the_model(netspec, trained, spec):
     features = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
     np.savez("in.npz", features=features)
     result = predict(netspec, "--batch-size", "2", spec=spec)

@@ -17,6 +17,6 @@ def test_a_training_runs_with_as_many_threads_as_asked_for(work, count):
     assert json.loads(process.stdout.splitlines()[0])["threads"] == count
 
 
-def test_no_threads_at_all_is_refused(netspec, work):
+def test_zero_threads_are_refused(netspec, work):
     result = netspec("train", "train.yaml", "--threads", "0")
     assert (result.status, result.err) == (2, "error: --threads must be 1 or more\n  got: 0\n")

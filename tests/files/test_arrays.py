@@ -12,7 +12,7 @@ from netspec.files.arrays import read_array
 
 
 def npy(array: np.ndarray, shape: str | None = None) -> bytes:
-    """The bytes of an .npy file; `shape` replaces that in the header."""
+    """Return the bytes of an .npy file; `shape` replaces the shape in the header."""
     file = BytesIO()
     np.save(file, array, allow_pickle=True)
     data = file.getvalue()

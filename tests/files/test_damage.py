@@ -1,4 +1,4 @@
-"""Exceptions of libraries become errors that name the file, for every source and data set."""
+"""Exceptions of libraries become errors that name the file, for every source and dataset."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _varint(data: bytes, at: int, random: np.random.Generator) -> bytes:
 
 
 def _digits(data: bytes, at: int, random: np.random.Generator) -> bytes:
-    """A number in a text becomes another one."""
+    """Replace a number in a text."""
     digits = [position for position, byte in enumerate(data[:100_000]) if 0x30 <= byte <= 0x39]
     if not digits:
         return _flip(data, at, random)
@@ -110,7 +110,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _word(data: bytes, at: int, random: np.random.Generator) -> bytes:
-    """A word or number of a text becomes another one of the text, or is missing."""
+    """Replace a word or number of a text by another one of the text, or remove it."""
     words = [match.span() for match in re.finditer(rb"[\w.+-]+", data[:100_000])]
     if not words:
         return _flip(data, at, random)
@@ -120,7 +120,7 @@ def _word(data: bytes, at: int, random: np.random.Generator) -> bytes:
 
 
 def _line(data: bytes, at: int, random: np.random.Generator) -> bytes:
-    """A line of a text is missing, or appears in another place too, with more or less space before it."""
+    """Remove a line of a text, or copy it to another position, with more or less indentation."""
     lines = data.split(b"\n")
     index, other = (int(random.integers(len(lines))) for _ in range(2))
     line = lines[index]

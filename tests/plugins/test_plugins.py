@@ -1,4 +1,4 @@
-"""Additions of other packages, imported through entry points if a spec names them; a layer is one file."""
+"""Classes from other packages, imported through entry points if a spec names them; adding a layer takes one file."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def site(tmp_path, monkeypatch):
 
 
 def install(site: Path, name: str, groups: dict[str, tuple[str, str]], module: str = "") -> None:
-    """Write what pip installs of a package: its module, and a .dist-info with its entry points."""
+    """Write what pip installs for a package: its module, and a .dist-info with its entry points."""
     if module:
         (site / f"{name}.py").write_text(module)
     info = site / f"{name}-1.0.dist-info"
@@ -143,7 +143,7 @@ def test_a_package_is_imported_only_if_a_spec_names_its_types(site):
     (site.parent / "net.yaml").write_text(NET.replace("Gate", "Noises").replace("FourthPower", "MeanSquaredError"))
     done = netspec(site, "check", "net.yaml")
     assert done.returncode == 2
-    assert "hint: did you mean `Noise`?" in done.stderr  # its name is known, its code is not needed for that
+    assert "hint: did you mean `Noise`?" in done.stderr  # its name is known without importing its code
 
 
 BROKEN = {
@@ -218,7 +218,7 @@ assert any("Cube" in text for text in pages("netspec.layers.cube.").values())
 
 @pytest.mark.slow
 def test_adding_a_layer_touches_one_file(site):
-    """A file laid into the room of layers, and nothing else: it is checked, planned, exported and documented."""
+    """A file in the folder of layers is enough: the layer is checked, planned, exported and documented."""
     (site / "cube.py").write_text(ONE_FILE)
     (site.parent / "net.yaml").write_text(NET.replace("Gate", "Cube").replace("FourthPower", "MeanSquaredError"))
     environment = {**os.environ, **PLAIN, "PYTHONPATH": str(Path(__file__).parents[2])}

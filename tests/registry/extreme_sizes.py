@@ -41,7 +41,7 @@ class OutOfTimeError(Exception):
 
 
 def integers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all integers in the fields of a sample."""
+    """Return the paths of all integers in the fields of a sample."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from integers(item, (*path, key))
@@ -53,7 +53,7 @@ def integers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def replaced(value: Any, path: tuple[Any, ...], number: int) -> Any:
-    """The fields with another number at `path`."""
+    """Return the fields with another number at `path`."""
     if not path:
         return number
     if isinstance(value, dict):
@@ -85,7 +85,7 @@ def configurations(case: SampleCase, extremes: Sequence[int]) -> Iterator[tuple[
 
 
 def net_of(case: SampleCase, fields: Any, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
-    """A trainable net with a layer or loss of these fields, and a separate parameter."""
+    """Return a trainable net with a layer or loss of these fields, and a separate parameter."""
     inputs = {
         f"x{index}": {"shape": list(shape), "dtype": dtype}
         for index, (shape, dtype) in enumerate(zip(shapes, case.sample.dtypes, strict=True))
@@ -100,7 +100,7 @@ def net_of(case: SampleCase, fields: Any, shapes: Sequence[tuple[int, ...]]) -> 
 
 
 def outcome(net: dict[str, Any]) -> str:
-    """`accepted`, `refused`, or a description of the failure."""
+    """Return `accepted`, `refused`, or a description of the failure."""
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
         costs(Compiler(Net.of(net).spec, solver=SOLVER, device="null"), 1)  # type: ignore[arg-type]  # a solver's spec

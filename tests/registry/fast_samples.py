@@ -10,7 +10,7 @@ from netspec.tools.verification.cases import SampleCase
 
 def first_is_fast(cases: Iterable[SampleCase]) -> list[Any]:
     """Parameters of a costly test of samples: all but the first sample of each class are slow."""
-    import pytest  # not there if answers are recorded
+    import pytest  # this module does not exist where results of other programs are recorded
 
     classes = set[tuple[str, str]]()
     params = []

@@ -15,7 +15,7 @@ IN_PACKAGES = ("graph", "layers", "passes", "solvers")
 
 
 def op_classes() -> list[type[Op]]:
-    """Every op there is: the subclasses of `Op` in all modules, without the bases that compute nothing."""
+    """Return all ops: the subclasses of `Op` in all modules, without base classes that compute nothing."""
     for package in IN_PACKAGES:
         root = importlib.import_module(f"{netspec.__name__}.{package}")
         for module in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):

@@ -1,7 +1,7 @@
-"""Tests of every kernel of every device: it computes the results of the op's `forward`, into the given arrays.
+"""Every kernel of every device computes the results of the op's `forward`, into given arrays.
 
-A backend added later is picked up by its device. Kernels that decline a call are passed by; that each op has one that
-takes it is tested too.
+A new backend is covered through its device. Calls that a kernel declines are skipped; other tests require a kernel for
+each op.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def devices() -> dict[str, Device]:
         if cls.runs:
             try:
                 opened[label] = open_device(label)
-            except NetspecError:  # not on this machine
+            except NetspecError:  # not available on this machine
                 continue
     return opened
 
@@ -70,17 +70,18 @@ def kernels_by_op() -> list[tuple[str, Kernel, type[Op]]]:
 
 @cache
 def calls_by_op() -> dict[type[Op], list[OpCall]]:
-    """The calls that kernels are tried on, by op class."""
+    """Return the calls that kernels are tested on, by op class."""
     calls: dict[type[Op], list[OpCall]] = {}
     for call in all_calls():
         calls.setdefault(type(call.op), []).append(call)
-    gc.freeze()  # they stay: no search for garbage need look through them
+    # The calls are never freed: the garbage collector need not search them.
+    gc.freeze()
     return calls
 
 
 @cache
 def samples_of(kernel: Kernel) -> list[OpCall]:
-    """The samples of a kernel, each time the same objects."""
+    """Return the samples of a kernel, always the same objects."""
     return list(own_calls(kernel))
 
 
@@ -107,14 +108,15 @@ def case_id(case: Case) -> str:
 
 
 def has_several_results(case: Case) -> bool:
-    """The same results are left out in both precisions."""
+    """Results are selected in one precision only, since both select alike."""
     return len(case[2].node.outputs) > 1 and not is_double(case[2])
 
 
 @cache
 def exemplars() -> frozenset[Case]:
-    """A case for each kernel and kind of code, in one precision: for what does not depend on what is computed, since
-    each way in which that is done has to be compiled.
+    """Return a case for each kernel and kind of code, in one precision.
+
+    It is enough for checks that do not depend on computed values; each way of computing must be compiled.
     """
     cases: dict[Any, Case] = {}
     for label, kernel, call in accepting():
@@ -132,14 +134,14 @@ float32 runs in `make test`; the other types are exhaustive tests, and some also
 
 
 def is_single(call: OpCall, signature: LayoutSignature) -> bool:
-    """Whether neither 64 nor 16 bits are stored for any float."""
+    """Whether all floats are stored in 32 bits."""
     return not (is_double(call) or is_narrow(signature))
 
 
 def each_element_type(check: Callable[[Case, set[bool]], None]) -> Any:
-    """Turn a check of a case into a test per kernel and op class; of compiled ones, into a fast and an exhaustive one.
+    """Turn a check of a case into a test per kernel and op class; for compiled kernels, also an exhaustive one.
 
-    The check takes the values of `is_single` that it should try.
+    The check gets the values of `is_single` that it should cover.
     """
     params = []
     for label, kernel, op, mark, test_id in _kernel_params():
@@ -202,14 +204,14 @@ def test_agrees_with_the_reference_repeatedly_and_keeps_its_operands(case: Case,
         if is_single(case[2], signature) not in singles:
             continue
         if is_narrow(signature) and case not in exemplars():
-            continue  # how elements of fewer bits are read and written is the same for all elementwise ops
+            continue  # all elementwise ops read and write narrow elements in the same way
         call = for_signature(case[2], signature)
         check_call(device, kernel, call, signature)
 
 
 @each_element_type
 def test_nan_stays_nan(case: Case, singles: set[bool]) -> None:
-    """A kernel that hid NaN (a ReLU that makes 0 of it) would keep the guard from seeing it."""
+    """If a kernel turned NaN into another value (such as a ReLU into 0), the guard would not notice it."""
     device, kernel, call = devices()[case[0]], case[1], case[2]
     spoiled = tuple(
         np.full_like(x, np.nan) if value.dtype.is_float else x
@@ -227,7 +229,7 @@ def test_nan_stays_nan(case: Case, singles: set[bool]) -> None:
         ]
         for value, y in zip(call.node.outputs, outputs, strict=True):
             if value.dtype.is_float:
-                device.upload(y, np.zeros(y.shape))  # so that what is not written is noticed
+                device.upload(y, np.zeros(y.shape))  # to notice elements that are not written
         bound(device, kernel, bad, signature, operands(device, bad, signature), outputs)()
         for value, y, right, layout in zip(call.node.outputs, outputs, expected, signature.outputs, strict=True):
             if value.dtype.is_float:
@@ -273,12 +275,12 @@ def test_an_operand_is_overwritten_only_if_the_op_allows_it(case: Case) -> None:
 @pytest.mark.parametrize("label", devices())
 def test_each_call_of_each_op_finds_a_kernel(label: str) -> None:
     for call in all_calls():
-        kernel_candidates(call.node, devices()[label].kernels)  # raises with the reasons of all
+        kernel_candidates(call.node, devices()[label].kernels)  # raises an error with the reasons of all kernels
 
 
 @pytest.mark.parametrize("label", devices())
 def test_each_kernel_takes_a_call(label: str) -> None:
-    """Else nothing here says that it computes what it should, by itself or by packing operands for others."""
+    """A kernel without a call, or use for packing operands, would not be tested."""
     device = devices()[label]
     used = {kernel for _, kernel, _ in accepting()}
     for _, kernel, call in accepting():

@@ -1,4 +1,4 @@
-"""Tests of all layers, losses and metrics, without code for a single class."""
+"""Tests of all layers, losses and metrics, without code for single classes."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def planning_device() -> Device:
 
 
 def directional(graph: SampleGraph, scalar: Value, grads: list[Value], step: float = 1e-5) -> tuple[float, float]:
-    """The derivative of `scalar` along one random direction of all inputs: by `grads`, and by central differences.
+    """Return the derivative of `scalar` along a random direction of all inputs: by `grads`, and by central differences.
 
-    In float64 the differences err by about step² · f‴ / 6 + 1e-16 · |f| / step ≈ 1e-10.
+    In float64, the differences have an error of about step² · f‴ / 6 + 1e-16 · |f| / step ≈ 1e-10.
     """
     random = generator(graph.case.id + "direction")
     direction = {name: random.uniform(-1, 1, value.shape) for name, value in graph.wrt.items()}
@@ -105,7 +105,7 @@ def directional(graph: SampleGraph, scalar: Value, grads: list[Value], step: flo
 
 @each_class(*KINDS, costly=True)
 def test_passes_and_layouts_keep_the_graph_valid(case: SampleCase) -> None:
-    """With gradients, and gradients of gradients: the kernels of the CPU choose the layouts of all of it."""
+    """Includes first and second gradients; the kernels of the CPU choose the layouts."""
     assert_plan_is_valid(case, DType.FLOAT32)
 
 
@@ -127,7 +127,7 @@ def assert_plan_is_valid(case: SampleCase, stored: DType) -> None:
 def test_gradient_matches_central_differences(case: SampleCase, training: bool) -> None:
     net = built(case, training)
     by_rule, by_differences = directional(net, net.scalar, net.gradients)
-    # Differences are good to about 1e-9 of the numbers involved; a wrong rule is off in the first digits.
+    # Differences are accurate to about 1e-9; a wrong gradient differs in the first digits.
     assert by_rule == pytest.approx(by_differences, rel=1e-6, abs=1e-8)
 
 
@@ -155,7 +155,7 @@ def test_inferred_types_are_computed_and_float32_agrees_with_float64(case: Sampl
         net = built(case, training, dtype)
         results.append(evaluate(net.graph().roots(), net.feeds))
     for single, double in zip(*results, strict=True):
-        # Sums of some hundred terms, each rounded at 6e-8 of the largest, through a few ops.
+        # Sums of some hundred terms, each rounded to 6e-8 of the largest, through a few ops.
         scale = max(1.0, float(np.abs(double).max(initial=0)))
         np.testing.assert_allclose(single, double, rtol=1e-4, atol=2e-5 * scale)
 
@@ -192,7 +192,7 @@ def test_initial_values_have_the_right_shape_and_depend_only_on_the_seed(case: S
 
 @each_class("metric")
 def test_metric_of_uneven_batches_equals_the_metric_of_all_samples(case: SampleCase) -> None:
-    """Totals of batches of 1 and the rest add up to the totals of all samples at once; rows are concatenated."""
+    """Totals of a first batch of 1 and a second with the rest add up to those of all samples; rows are concatenated."""
     metric, full_batch = case.spec(), built(case, False)
     size = case.sample.shapes[0][0]
 
@@ -217,7 +217,7 @@ def test_metric_of_uneven_batches_equals_the_metric_of_all_samples(case: SampleC
 
 
 def numbers_of(figure: Any) -> dict[str, float]:
-    """The numbers of a figure by where they stand."""
+    """Return the values of a result by their paths."""
     if not isinstance(figure, Mapping):
         return {"": figure}
     return {f"{key}/{index}": value for key, below in figure.items() for index, value in numbers_of(below).items()}

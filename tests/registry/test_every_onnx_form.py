@@ -24,7 +24,7 @@ from tests.registry.parametrize import each_class, each_op
 
 
 def has_onnx_form(call: OpCall) -> bool:
-    """Whether the op can be written; what draws random numbers draws others there."""
+    """Whether the op has an ONNX form and is deterministic."""
     is_random = type(call.op).deterministic_form is not Op.deterministic_form
     return not isinstance(call.op.onnx, NoOnnxForm) and bool(call.node.inputs) and not is_random
 
@@ -37,7 +37,7 @@ def agree(actual: Any, expected: np.ndarray) -> None:
 
 
 def inference(case: SampleCase, size: int) -> Graph:
-    """The layer in its inference form, for another batch size than the sample's."""
+    """Return the layer in inference form, for another batch size than the sample's."""
     builder = Builder(False, DType.FLOAT32)
     scope, inputs = open_case(case, builder, size)
     with in_scope(scope):
@@ -83,14 +83,15 @@ def test_layer_computes_the_same_in_the_oldest_opset(case: SampleCase) -> None:
 
 @each_op(dtypes=[DType.FLOAT32], applies=has_onnx_form)
 def test_op_computes_the_same(call: OpCall) -> None:
-    y = call.node.outputs[0]  # further results, such as the places of maxima, are ours alone
+    # ONNX does not have the other results, such as the indices of maxima.
+    y = call.node.outputs[0]
     model = to_onnx(lambda _: Graph({"y": y}), {}, batch=1)
     (actual,) = open_session(model.model.SerializeToString()).run(None, call.feeds)
     agree(actual, evaluate([y], call.feeds)[0])
 
 
 def is_decoded(call: OpCall) -> bool:
-    """Whether ONNX's attributes are all attributes of the op; those of ConvTranspose depend on its input's size."""
+    """Whether all of ONNX's attributes are fields of the op; those of ConvTranspose depend on its input's size."""
     form, field_names = call.op.onnx, {field.name for field in fields(call.op)}
     return (
         isinstance(form, OnnxMap)

@@ -1,4 +1,4 @@
-"""Tests of every op: documented, reached, inferred types equal computed ones, gradients equal differences."""
+"""Every op is documented and tested; inferred types equal computed ones, and gradients equal differences."""
 
 from __future__ import annotations
 
@@ -88,13 +88,11 @@ def test_gradient_matches_central_differences(call: OpCall) -> None:
         return
     if not wrt or not results or any(value.dtype != DType.FLOAT64 for value in (*wrt, *results)):
         return  # small differences need float64
-    # Masks put -1e9 into scores; next to such values small steps are lost to rounding.
+    # Masks add -1e9 to scores; next to such values, small steps are lost to rounding.
     clipped = {label: np.clip(x, -1e3, 1e3) for label, x in call.feeds.items() if x.dtype == np.float64}
     feeds, random = call.feeds | clipped, generator(call.name)
     for x in wrt:
-        if call.op.is_window_max(
-            x.type
-        ):  # numbers from a case may be alike, and then a step to either side chooses another
+        if call.op.is_window_max(x.type):  # equal elements would make the maximum jump with a small step
             label = x.op.label  # type: ignore[attr-defined]  # all are inputs
             feeds[label] = feeds[label] + 1e-4 * random.permutation(x.type.size).reshape(x.shape)
     scalar: Value | None = None
@@ -103,7 +101,7 @@ def test_gradient_matches_central_differences(call: OpCall) -> None:
         term = ReduceSum()(y * Input(f"weights{index}", y.type)())
         scalar = term if scalar is None else scalar + term
     assert scalar is not None
-    # Whatever moves little: operands such as variances come from a case and may be as small as 0.01.
+    # A small step, since operands such as variances may be as small as 0.01.
     step = 1e-6
     labels = [value.op.label for value in wrt]  # type: ignore[attr-defined]  # all are inputs
     direction = {label: random.uniform(-1, 1, feeds[label].shape) for label in labels}
@@ -132,7 +130,7 @@ def test_decomposed_and_simplified_forms_compute_the_same(call: OpCall) -> None:
         with np.errstate(all="ignore"):
             actual, expected = (evaluate(ys, call.feeds) for ys in (decomposed, node.outputs))
         for array, other in zip(actual, expected, strict=True):
-            # Sums in another order: each addend is rounded at 1e-16 (6e-8 in float32) of the largest.
+            # Sums in another order: each addend is rounded to 1e-16 (6e-8 in float32) of the largest.
             tolerance = 1e-10 if array.dtype != np.float32 else 2e-5
             scale = max(1.0, float(np.abs(other.astype(np.float64)).max(initial=0)))
             np.testing.assert_allclose(array, other, rtol=tolerance, atol=tolerance * scale)

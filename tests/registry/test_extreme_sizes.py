@@ -11,7 +11,7 @@ from tests.registry.extreme_sizes import failures
 
 @pytest.mark.exhaustive
 def test_every_layer_is_planned_or_refused_at_extreme_sizes() -> None:
-    """The first sample of each class with one extreme value; all samples and values: the module's own command."""
+    """Tests one extreme value for the first sample of each class; the module's own command tests all of them."""
     totals: Counter[str] = Counter()
     assert list(failures(["--samples=1", "--extremes", "2147483647"], totals)) == []
     assert min(totals["accepted"], totals["refused"]) > 100

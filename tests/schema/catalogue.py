@@ -155,7 +155,7 @@ MEMBERS: dict[Any, tuple[type[Spec], ...]] = {
 
 @contextmanager
 def stand_ins() -> Iterator[None]:
-    """The registries hold the stand-ins alone; what they held before comes back afterwards."""
+    """Replace the members of all registries by the stand-ins while the block runs."""
     before = [(registry, registry._classes, registry._package, registry._plugins) for registry in REGISTRIES.values()]
     try:
         for registry in REGISTRIES.values():

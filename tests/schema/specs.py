@@ -1,4 +1,4 @@
-"""Files that the tests of loading start from."""
+"""Spec files for the tests of loading."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ train: {max_steps: 1000}
 
 
 def write(folder: Path, **files: str) -> None:
-    """Write `name="text"` as name.yaml; net.yaml and train.yaml are there unless given."""
+    """Write `name="text"` as name.yaml; by default also net.yaml and train.yaml."""
     for name, text in {"net": NET, "train": TRAIN, **files}.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")

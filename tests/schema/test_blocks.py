@@ -1,4 +1,4 @@
-"""Blocks, groups, repetitions and conditions: what layers come out, and what is said of wrong ones."""
+"""Blocks, groups, repetitions and conditions: the expanded layers, and reports of wrong ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DENSE += "      - {type: Dropout, rate: 0.5}\n"
 
 
 def links(text: str, *overrides: str) -> list[tuple[str, ...]]:
-    """Name and sources of every layer."""
+    """Return name and sources of every layer."""
     Path("net.yaml").write_text(HEAD + text, encoding="utf-8")
     return [(link.name, *link.sources) for link in resolve_names(load_net("net.yaml", overrides)).layers]
 
@@ -276,7 +276,7 @@ def test_an_override_of_a_layer_that_no_call_creates(folder):
 
 def test_texts_of_definitions_are_evaluated_once(folder):
     text = "blocks: {b: {params: {n}, layers: [{name: '${n}', type: Flatten}]}}\nlayers: [{type: b, n: 'a$${x}'}]\n"
-    assert "b/a${x}" in complaint(text)  # no name, and not an expression either
+    assert "b/a${x}" in complaint(text)  # neither a name nor an expression
 
 
 def test_mistake_in_a_block_is_reported_once_with_definition_and_call(folder):
@@ -357,7 +357,7 @@ def test_unknown_variable_in_a_definition_causes_no_other_errors(folder):
 
 
 def test_a_net_that_grows_without_bounds_is_refused(folder, monkeypatch):
-    monkeypatch.setattr(expand, "MAX_LAYERS", 1000)  # reached in a blink
+    monkeypatch.setattr(expand, "MAX_LAYERS", 1000)  # reached within milliseconds
     text = "blocks:\n" + "".join(f"  b{i}: {{layers: [b{i + 1}, b{i + 1}, b{i + 1}]}}\n" for i in range(20))
     assert "the net is too large" in complaint(text + "  b20: {layers: [Flatten]}\nlayers: [b0]\n")
     deep = "blocks:\n" + "".join(f"  b{i}: {{layers: [b{i + 1}]}}\n" for i in range(60))

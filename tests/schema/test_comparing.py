@@ -1,4 +1,4 @@
-"""Two specs side by side: what differs in meaning, and what is only written otherwise."""
+"""Comparison of two specs: differences in meaning, and different ways to write the same."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_fields_layers_and_settings() -> None:
     assert set(changed.changes) >= {Change("units", "3", "5")}
     assert [change.path for change in changed.changes] == ["units", "activation"]
     assert (gone, new) == (LayerPair("b", None, "Dense"), LayerPair(None, "c", "Dropout"))
-    assert comparison.others == ()  # `name` says nothing of what the net is
+    assert comparison.others == ()  # `name` does not change the net
 
 
 def test_a_layer_that_is_only_called_otherwise_is_the_same() -> None:

@@ -1,4 +1,4 @@
-"""The documentation of fields is found in the source, and only when somebody asks for it."""
+"""Documentation of fields is read from the source, and only on request."""
 
 from __future__ import annotations
 

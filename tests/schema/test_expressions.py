@@ -1,4 +1,4 @@
-"""`${…}`: what it computes, what it refuses, and where it points."""
+"""`${…}`: values, errors, and their locations."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ ARITHMETIC = st.recursive(
 
 
 @given(ARITHMETIC)
-def test_arithmetic_is_pythons(text):
+def test_arithmetic_equals_python(text):
     try:
         value = Expression(text).evaluate({})
     except ExpressionError:
@@ -169,7 +169,7 @@ def test_arithmetic_is_pythons(text):
         expected = eval(text, {"__builtins__": {"max": max}})
     except (ZeroDivisionError, OverflowError):
         expected = None
-    if value is not None:  # else it, or a value on the way to it, is out of bounds
+    if value is not None:  # otherwise it, or an intermediate value, is out of bounds
         assert value == expected
         assert type(value) is type(expected)
 

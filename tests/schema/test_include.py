@@ -1,4 +1,4 @@
-"""Included files: what they define, where it comes from, and what is said of wrong ones."""
+"""Included files: their definitions and origins, and reports of wrong ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = "netspec: 1\ninputs: {image: {shape: [1, 28, 28]}, label: {shape: [], dty
 
 @pytest.fixture
 def put(folder):
-    """Write files: `put(**{"parts/a": "…"})`; the texts of all but `net` get their first line."""
+    """Write files: `put(**{"parts/a": "…"})`; all but `net` get a standard first line."""
 
     def write(**texts: str) -> None:
         for name, text in texts.items():
@@ -97,7 +97,7 @@ def test_a_training_includes_variables(put):
     assert spec.solver.learning_rate == 0.5
     (layer,) = spec.net.layers
     assert isinstance(layer, Dense)
-    assert layer.units == 3  # a training's variables go before those of its net
+    assert layer.units == 3  # variables of a training override those of its net
 
 
 def test_python_data_includes_files_of_the_current_folder(put):

@@ -1,4 +1,4 @@
-"""The JSON Schema says what the spec classes say."""
+"""The JSON Schema agrees with the spec classes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 
 def fits(value: Any, schema: Any, root: Any) -> bool:
-    """Whether a value is valid, by the keywords of JSON Schema that ours uses."""
+    """Whether a value is valid, by the keywords of JSON Schema that netspec uses."""
     if "$ref" in schema:
         return fits(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root)
     kind = schema.get("type")

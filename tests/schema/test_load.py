@@ -1,4 +1,4 @@
-"""Loading whole specs: what comes out, and the exact text of what is wrong."""
+"""Loading complete specs: the result, and the exact text of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classes that a module's text declares are those that it registers."""
+"""The classes that are declared in the text of a module are those that it registers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(json.dumps([few, classes, known]))
 
 @pytest.fixture(scope="module")
 def process_members() -> list:
-    """In a new process: modules imported for one layer, classes declared, classes registered."""
+    """Return, from a new process: modules imported for one layer, declared classes, registered classes."""
     members = json.loads(subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True).stdout)
     assert isinstance(members, list)
     return members

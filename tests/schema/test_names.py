@@ -1,4 +1,4 @@
-"""Default names, and what things are called elsewhere."""
+"""Default names, and hints for names in other frameworks."""
 
 from __future__ import annotations
 

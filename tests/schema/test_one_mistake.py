@@ -1,4 +1,4 @@
-"""One mistake in a spec, one problem: its place, its words, and its hint."""
+"""One mistake in a spec is reported as one problem, with location, text and hint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.schema.specs import NET, write
 
 CONV = "- {name: c, type: Conv2D, filters: 3, kernel_size: 3, "
 LINES = [
-    # One wrong thing in a layer, an input or a section: where, what, expected, got, hint.
+    # One mistake in a layer, an input or a section: location, message, expected, got, hint.
     (
         "- {name: c, type: Dense}",
         "11:5",

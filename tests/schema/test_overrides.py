@@ -50,7 +50,7 @@ CHANGES: list[tuple[str, tuple[Any, ...], Any]] = [
     ("layers.conv1.filters=3", ("layers", 0, "filters"), 3),
     ("layers.0.filters=3", ("layers", 0, "filters"), 3),
     ("layers.fc.1.units=3", ("layers", 1, "units"), 3),
-    ("layers.2.units=9", ("layers", 3, "units"), 9),  # a name goes before a position
+    ("layers.2.units=9", ("layers", 3, "units"), 9),  # a name takes precedence over a position
     ("layers.conv1={name: x}", ("layers", 0), {"name": "x"}),
     ("train.log.every=7", ("train", "log.every"), 7),
     ("train.note=Note: this", ("train", "note"), "Note: this"),
@@ -206,7 +206,7 @@ def test_a_block_that_the_document_leaves_out_is_made():
     tree = parse_yaml(DOCUMENT, "t")
     assert apply_overrides(tree, ["parallel.strategy=all_reduce", "parallel.heartbeat=3"], BLOCKS) == []
     assert tree["parallel"] == {"strategy": "all_reduce", "heartbeat": 3}
-    null = parse_yaml("parallel: null", "t")  # as a resolved spec has it
+    null = parse_yaml("parallel: null", "t")  # as written in a resolved spec
     assert apply_overrides(null, ["parallel.strategy=all_reduce"], BLOCKS) == []
     assert null["parallel"] == {"strategy": "all_reduce"}
     changes = overrides_from_mapping({"parallel": {"strategy": "model", "layers": {"fc1": "columns"}}})

@@ -1,4 +1,4 @@
-"""The resolved spec: complete, readable again, and each line with its origin."""
+"""The resolved spec is complete, can be loaded again, and names the origin of each line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The YAML reader: scalars by the 1.2 rules, places, and everything it refuses."""
+"""The YAML reader: scalars by the 1.2 rules, locations, and refused input."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ TREES = st.recursive(
 
 
 def written(value: Any, indent: int = 0) -> str:
-    """JSON over several lines; each scalar is found again at its place by its own text."""
+    """JSON on several lines; at its location, each scalar is found in the text."""
     pad = "  " * indent
     if isinstance(value, dict):
         items = [f"{pad}  {json.dumps(key)}: {written(item, indent + 1).lstrip()}" for key, item in value.items()]
@@ -308,4 +308,4 @@ def test_texts_in_flow_style_are_read_unchanged(data):
 @example(".5_0")
 @example("yes")
 def test_pyyaml_reads_texts_as_texts(text: str) -> None:
-    assert yaml.safe_load(f"[{flow(text)}]") == [text]  # its YAML 1.1 has more numbers, and dates
+    assert yaml.safe_load(f"[{flow(text)}]") == [text]  # in YAML 1.1, more texts are numbers or dates

@@ -10,11 +10,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from netspec.sklearn import Classifier, Regressor
 
 SETTINGS: dict[str, Any] = {
-    "device": "reference",  # compiles nothing
+    # The reference device compiles nothing.
+    "device": "reference",
     "max_epochs": 12,
     "solver": {"type": "Adam", "learning_rate": 0.03},
-    "validation_fraction": None,  # test_estimators.py stops early
-    "overrides": ("train.precision=float64",),  # a check compares batches of different sizes to 7 digits
+    # test_estimators.py tests early stopping.
+    "validation_fraction": None,
+    # A check compares batches of different sizes to 7 digits.
+    "overrides": ("train.precision=float64",),
 }
 
 

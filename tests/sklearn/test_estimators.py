@@ -1,4 +1,4 @@
-"""Estimators in scikit-learn's world: pipelines, grids, pickles, nets of one's own, early stopping."""
+"""Estimators with scikit-learn: pipelines, grid search, pickles, custom nets, early stopping."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_net_needs_a_target() -> None:
 
 def test_training_stops_early_and_keeps_the_best_weights() -> None:
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(100, 20)), rng.integers(0, 2, 100)  # nothing to learn
+    X, y = rng.normal(size=(100, 20)), rng.integers(0, 2, 100)  # random labels, so there is nothing to learn
     classifier = Classifier(**FAST, max_epochs=60, patience=3).fit(X, y)
     losses = [event["loss"] for event in classifier.history_ if event["event"] == "test"]
     assert 4 <= len(losses) < 60

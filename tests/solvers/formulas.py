@@ -149,7 +149,7 @@ def trust(numerator: Any, denominator: Any) -> Any:
 
 
 def excluded(s: Slots, spec: dict[str, Any]) -> bool:
-    """Whether `exclude`, a pattern with a star at either end, matches the parameter."""
+    """Whether the pattern `exclude`, with an optional star at either end, matches the parameter."""
     pattern = spec.get("exclude", "")
     return bool(pattern) and (
         s["name"].endswith(pattern[1:]) if pattern[0] == "*" else s["name"].startswith(pattern[:-1])

@@ -100,7 +100,7 @@ def test_update_equals_published_formula(type_, sample, clipping, multipliers, d
 
 
 def test_limits_clip_the_first_gradients() -> None:
-    """The first gradients exceed the limits of `CLIPPING`, so that the test of the formulas tests clipping."""
+    """The first gradients exceed the limits of `CLIPPING`, so the tests of the formulas also test clipping."""
     quadratic = Quadratic.random()
     gradients = {name: quadratic.gradient(name, w) for name, w in quadratic.start.items()}
     for fields in CLIPPING[1:]:

@@ -162,7 +162,7 @@ OTHER_FILES: list[tuple[dict[str, Any], str]] = [
 
 
 def located(source: dict[str, Any], folder: Path) -> set[str]:
-    """Return the fields of the split that are reported. Each problem has its location in the training file."""
+    """Return the fields of the split that are reported; each problem must have a location in the training file."""
     path = training(folder, source, [2])
     problems = survey_data(load_train(path)).problems
     in_spec = [each for each in problems if each.location is not None and each.location.file == str(path)]
@@ -377,7 +377,7 @@ def test_of_a_long_table_only_the_first_rows_are_read(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         netspec.check(path)
     assert [each.message for each in caught.value.problems] == ["the data has 3 classes or more, more than the net"]
-    # More scores than classes in the first rows: others may follow.
+    # There may be more classes after the first rows, so more scores are fine.
     assert not netspec.check(training(tmp_path, {**CSV, "path": "data/table.csv"}, [2], 9, "features")).warnings
 
 

@@ -45,7 +45,7 @@ TRAIN = {
 
 
 def changed(**changes: Any) -> dict[str, Any]:
-    """The training with values at dotted paths changed."""
+    """Return the training with other values at dotted paths."""
     spec = deepcopy(TRAIN)
     for path, value in changes.items():
         target: Any = spec
@@ -162,7 +162,7 @@ def test_the_data_determines_the_number_of_steps(
 
 
 def memory(monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
-    """Let the machine have so many bytes of memory."""
+    """Set the memory of the machine to this many bytes."""
     monkeypatch.setattr("netspec.tools.checking.net_warnings.machine_memory", lambda: nbytes)
 
 
@@ -193,7 +193,7 @@ def test_more_activations_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_activations_that_fit_if_some_are_recomputed_need_few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which ones, and how few, is a question for the training."""
+    """Only the training itself determines which activations, and how few, are recomputed."""
     spec = changed(data__train__batch_size=4096, train={"max_epochs": 100})
     spec["net"]["layers"][1:2] = [{"type": "Dense", "units": 64, "activation": "softplus"}] * 12
     needed = worker_memory(load_spec(spec), 1, 4096).nbytes

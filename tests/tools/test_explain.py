@@ -246,7 +246,7 @@ def test_the_columns_of_a_row_contribute_to_its_class(current_folder: Path, caps
     assert explanation.label == "yes"
     contributions = dict(explanation.parts)
     assert contributions["size"] > 0.3
-    assert contributions["noise"] == pytest.approx(0, abs=1e-6)  # the same in all rows
+    assert contributions["noise"] == pytest.approx(0, abs=1e-6)  # a constant column
     assert main(["explain", "run", "--input", "new.csv", "--row", "3"]) == 2
     assert "there is no prediction for row 3" in capsys.readouterr().err
     assert main(["explain", "run", "--row", "3"]) == 2

@@ -1,4 +1,4 @@
-"""The Python interface: the public names, what they accept, and the words of their errors."""
+"""The Python interface: public names, accepted arguments, and texts of errors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ TRAIN = {
 
 @pytest.fixture
 def training(folder):
-    """The folder with `train.yaml` and its data as well."""
+    """The current folder with `train.yaml` and its data as well."""
     random = np.random.default_rng(0)
     np.savez(folder / "blobs.npz", x=random.random((8, 3), np.float32), label=np.arange(8, dtype=np.int32) % 2)
     (folder / "train.yaml").write_text(yaml.safe_dump(TRAIN, sort_keys=False))

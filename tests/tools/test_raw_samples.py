@@ -27,7 +27,7 @@ CSV = "size,color\n1.5,green\n,red\n9,blue\n"
 
 
 class PandasFrame:
-    """The part of a pandas data frame that is read: missing cells are NaN in `to_dict`, unless replaced."""
+    """A stand-in for a pandas data frame: missing cells are NaN in `to_dict`, unless replaced."""
 
     columns = ("size", "color")
 

@@ -74,7 +74,7 @@ def test_spectrograms_are_those_of_the_data(settings: dict[str, Any], length: in
     steps: list[Transform] = [Padding(length=1000), MelSpectrogram(sampling_rate=8000, **settings)]
     sounds = noise(2, length)
     expected = in_data(steps, sounds)
-    # A power is a sum of rounded squares: float32 has about 7 digits, and decibels reach 100.
+    # A power is a sum of rounded squares with about 7 digits, and decibels reach 100.
     np.testing.assert_allclose(in_operators(steps, sounds), expected, rtol=1e-4, atol=1e-3)
 
 

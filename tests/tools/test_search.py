@@ -31,7 +31,7 @@ RATE = "solver.learning_rate"
 
 @pytest.fixture
 def training(current_folder: Path) -> Make:
-    """Returns a linear regression of 96 samples with a search: three epochs of three steps."""
+    """Return a function that writes a linear regression of 96 samples with a search: three epochs of three steps."""
     random = np.random.default_rng(0)
     x = random.standard_normal((96, 4)).astype(np.float32)
     np.savez("line.npz", x=x, y=x @ random.standard_normal((4, 1)).astype(np.float32))
@@ -357,7 +357,8 @@ def test_values_that_the_file_cannot_take_are_reported_before_any_training(train
 
 def test_test_data_chooses_nothing_and_shows_the_result(training: Make, tmp_path: Path) -> None:
     with np.load("line.npz") as arrays:
-        np.savez("other.npz", x=arrays["x"][:40], y=-arrays["y"][:40])  # what fits the validation data is wrong there
+        # The test data has the opposite sign of the training and validation data.
+        np.savez("other.npz", x=arrays["x"][:40], y=-arrays["y"][:40])
     source = {"source": "npz", "path": str(tmp_path / "line.npz"), "batch_size": 32}
     other = source | {"path": str(tmp_path / "other.npz")}
     data = {"train": source, "validation": source, "test": other}
@@ -552,7 +553,7 @@ def test_an_interrupted_batch_keeps_what_has_ended_and_continues(
 
 
 def signal_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """Let this process get a signal after the first evaluation of trial 0."""
+    """Send a signal to this process after the first evaluation of trial 0."""
 
     def signaled(self: Pruner, value: float, evaluation: int) -> bool:
         if evaluation == 1 and not sent:
@@ -566,7 +567,7 @@ def signal_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials of a batch run one after the other, as on a GPU, or as large nets do."""
+    """Run the trials of a batch one after the other, as on a GPU, or for large nets."""
     monkeypatch.setattr(Lockstep, "has_room", lambda self, count: False)
 
 
@@ -594,7 +595,7 @@ def test_a_process_that_is_asked_to_stop_returns_all_trials_of_its_batch(
             run(spec, run_dir="parts")
 
     class ParentConnection:
-        """Delivers the batch once, and keeps what the process returns."""
+        """Deliver the batch once, and record what the process returns."""
 
         def __init__(self) -> None:
             self.batches, self.outcomes = [submitted], dict[int, TrialOutcome]()

@@ -68,7 +68,7 @@ class StandInDevice(CpuDevice):
 
 
 class BrokenDevice(StandInDevice):
-    """A device that copies nothing any more."""
+    """A device that cannot copy arrays any more."""
 
     def fetch(self, array: Any) -> Any:
         raise RuntimeError("an illegal memory access was encountered")
@@ -76,7 +76,7 @@ class BrokenDevice(StandInDevice):
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    """A device, whose kernels are checked on calls of four ops."""
+    """A device with stand-in kernels, checked on calls of four ops."""
     x = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
     opened = StandInDevice()
     monkeypatch.setattr(program, "open_device", lambda _: opened)

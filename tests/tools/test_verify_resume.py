@@ -1,4 +1,4 @@
-"""`netspec verify-resume`: a training that is killed and resumed is compared bit for bit with one that is not."""
+"""`netspec verify-resume`: a training that is killed and resumed must be bit-identical to an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from netspec.tools.reproducibility.bit_comparison import compare_runs_bitwise
 from netspec.tools.reproducibility.verify_resume import verified_settings
 from tests.training.conftest import points, spec
 
-__all__ = ["points", "spec"]  # the fixtures
+__all__ = ["points", "spec"]  # re-exports the fixtures
 
 Make = Callable[..., dict[str, Any]]
 

@@ -1,4 +1,4 @@
-"""A small problem that trains in a blink: 3 classes of points, told apart by a net with every kind of state."""
+"""A small, fast training: a net with every kind of state distinguishes three classes of points."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def points(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def spec(points: Path) -> Callable[..., dict[str, Any]]:
-    """Makes the training of the small problem; keywords go into its `train` block."""
+    """Return a function that returns the small training; keywords go into its `train` block."""
 
     def make(**loop: Any) -> dict[str, Any]:
         splits = {

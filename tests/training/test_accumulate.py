@@ -1,4 +1,4 @@
-"""Steps of several batches, and scaled losses, in a run: counts, logs, going on."""
+"""Runs with steps of several batches, and scaled losses: counts, logs, resuming."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def weights(run: Any) -> dict[str, np.ndarray]:
 
 
 def plain_net(train_spec: dict[str, Any]) -> dict[str, Any]:
-    """The training with a net that has no statistics of batches."""
+    """Return the training with a net without batch statistics."""
     net: dict[str, Any] = {**NET}
     net["layers"] = [layer for layer in net["layers"] if layer["type"] != "BatchNormalization"]
     return {**train_spec, "net": net}
@@ -32,7 +32,7 @@ def plain_net(train_spec: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_two_batches_per_step_equal_batches_of_twice_the_size(spec: Make, tmp_path: Path) -> None:
-    """230 samples in batches of 16, two a step, are steps of 32 and one of 6, epoch after epoch; dropout too."""
+    """With 230 samples, two batches of 16 per step equal steps of 32 and one of 6 per epoch, including dropout."""
     runs, logs = [], []
     for size, count in ((32, 1), (16, 2)):
         train_spec = plain_net(spec(accumulate=count, max_steps=None, max_epochs=2, log_every=1, precision="float64"))
@@ -71,7 +71,7 @@ def test_a_run_resumes_between_steps_of_several_batches(spec: Make, tmp_path: Pa
 
 
 def test_a_run_that_fails_within_a_step_repeats_that_step(spec: Make, tmp_path: Path) -> None:
-    """A listener that can't go on stands for anything that fails between two batches: what they gave is kept."""
+    """If a run fails between two batches of a step, it repeats the step when it is resumed."""
     train_spec = spec(accumulate=3, max_steps=12, log_every=1, test_every=0)
     uninterrupted = netspec.train(train_spec, run_dir=tmp_path / "whole")
     steps_taken, take = 0, Stepper.run
@@ -79,7 +79,7 @@ def test_a_run_that_fails_within_a_step_repeats_that_step(spec: Make, tmp_path: 
     def failing(self: Any, *arguments: Any) -> Any:
         nonlocal steps_taken
         steps_taken += 1
-        if steps_taken == 8:  # the second batch of the third step; what it held is not used
+        if steps_taken == 8:  # the second batch of the third step
             raise InputError("this sample is damaged")
         return take(self, *arguments)
 
@@ -114,7 +114,7 @@ def test_skipped_steps_are_in_the_log(spec: Make, tmp_path: Path) -> None:
 
 
 def test_the_loss_scale_does_not_grow_to_infinity(spec: Make, tmp_path: Path) -> None:
-    """If gradients are too small to overflow, the scale would be doubled until every step is skipped."""
+    """With gradients too small to overflow, an unlimited scale would be doubled until every step is skipped."""
     log_events: list[Event] = []
     train_spec = spec(loss_scale={"initial": 2.0**120, "growth_steps": 1}, max_steps=12, log_every=12)
     net: dict[str, Any] = {**NET}

@@ -20,7 +20,7 @@ Make = Callable[..., dict[str, Any]]
 
 
 def with_layers(spec: Make, *layers: dict[str, Any], **loop: Any) -> dict[str, Any]:
-    """The small problem with these layers before its own."""
+    """Return the small training with these layers before its own."""
     train_spec = spec(**{"max_steps": 1, **loop})
     return {**train_spec, "net": {**train_spec["net"], "layers": [*layers, *train_spec["net"]["layers"]]}}
 
@@ -32,7 +32,7 @@ def weights_of(training: dict[str, Any], folder: Path, **more: Any) -> dict[str,
 def test_mean_and_variance_come_from_the_training_data(spec: Make, points: Path, tmp_path: Path) -> None:
     data = np.load(points / "train.npz")["x"].astype(float)  # 230 samples: the last batch is smaller
     weights = weights_of(with_layers(spec, {"name": "scaled", "type": "Normalization"}), tmp_path / "run")
-    # Rounded to float32 once; within a batch sums of 32 numbers are float32.
+    # rounded once to float32; sums over the 32 samples of a batch are float32, too
     np.testing.assert_allclose(weights["scaled/mean"], data.mean(0), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(weights["scaled/variance"], data.var(0), rtol=1e-6)
 
@@ -76,7 +76,7 @@ def test_non_finite_statistics_are_reported_with_the_layer(spec: Make, tmp_path:
 
 
 def test_moments_merge_without_losing_precision() -> None:
-    """A mean a million times the deviation: a sum of squares would keep four digits of the variance in float64."""
+    """The mean is a million times the standard deviation, so sums of squares would lose most digits of the variance."""
     data = np.random.default_rng(1).normal(1e6, 1.0, (1000, 3))
     merged = None
     for part in np.split(data, [1, 10, 400]):
@@ -85,13 +85,16 @@ def test_moments_merge_without_losing_precision() -> None:
         merged = moments if merged is None else merged.merged(moments)
     assert merged is not None
     for actual, expected in zip(merged.values(), (data.mean(0), data.var(0)), strict=True):
-        # A mean of 1e6 is rounded by 1e-10, and with it the distances from it, which are about 1.
+        # A mean of 1e6 is rounded to 1e-10, and so are the deviations from it, which are about 1.
         np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
 def test_the_expected_first_loss_is_computed_after_adaptation(spec: Make, points: Path) -> None:
     training = spec(max_steps=1)
-    scaled, weighed = {"name": "scaled", "type": "Normalization"}, {"name": "weighed", "type": "Scale"}  # which is by 1
+    scaled, weighed = (
+        {"name": "scaled", "type": "Normalization"},
+        {"name": "weighed", "type": "Scale"},
+    )  # initially by 1
     net = {
         "netspec": 1,
         "inputs": {"x": {"shape": [6]}},

@@ -1,4 +1,4 @@
-"""Training on a device that hears of a step's loss during the next: what is told and kept is what the others give."""
+"""On a device that reports a loss one step late, runs log and save the same as on others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Make = Callable[..., dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One whose array code is done at once, and silent about overflow, as CuPy's is."""
+    """Simulate a GPU whose array code runs at once, and does not warn of overflows, like CuPy."""
     machine = Machine(eager=range(8))
     monkeypatch.setitem(sys.modules, "cupy", machine.cupy())
     monkeypatch.setattr(launch, "engine", StreamEngine(machine))
@@ -58,7 +58,7 @@ def test_asynchronous_runs_log_and_save_the_same_as_synchronous_ones(spec: Make,
 
 @pytest.mark.parametrize("bad", [1, 4, 6])
 def test_the_checkpoint_precedes_a_non_finite_loss(spec: Make, tmp_path: Path, bad: int) -> None:
-    """Step 4 is found out during step 5; what is due after step 6 asks at once."""
+    """The loss of step 4 is noticed in step 5; what is due after step 6 waits for the loss of step 6."""
     messages, saved = list[Any](), list[Any]()
     rates = {"type": "PiecewiseConstantDecay", "boundaries": [bad - 1], "values": [0.01, 1e38]} if bad > 1 else 1e38
     for name in ("reference", "cuda"):
@@ -70,7 +70,8 @@ def test_the_checkpoint_precedes_a_non_finite_loss(spec: Make, tmp_path: Path, b
         messages.append((problem.message, problem.got))
         (path,) = (tmp_path / name / "checkpoints").iterdir()
         assert str(path) in problem.notes[0]
-        others = {"loss_sum": 0, "metric_totals": {}}  # rounded differently, and not computed on GPUs
+        # The first is rounded differently, the second not computed on GPUs.
+        others = {"loss_sum": 0, "metric_totals": {}}
         saved.append((path.name, {**read_checkpoint(path).progress, **others}))
     assert messages[0] == messages[1]
     assert saved[0] == saved[1]

@@ -24,7 +24,7 @@ Make = Callable[..., dict[str, Any]]
 
 
 def told_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> list[bytes]:
-    """Lets evaluations find these losses, one after the other; the weights of each are kept in the list given back."""
+    """Replace evaluations by these losses, one after the other; the returned list collects the evaluated weights."""
     best_files: list[bytes] = []
 
     def evaluate(compiler: Any, loader: Any, session: Any) -> Evaluation:
@@ -36,7 +36,7 @@ def told_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> list[by
 
 
 def strict(folder: Path) -> list[Event]:
-    """The log's events, by the letter of the JSON standard, which has no NaN."""
+    """Return the events of the log as strict JSON, without NaN."""
 
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is no JSON")
@@ -78,7 +78,8 @@ def test_a_decayed_learning_rate_explains_that_the_last_evaluation_is_the_best(
     spec: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told_losses(monkeypatch, [3, 2, 1])
-    netspec.train(spec(max_steps=24, test_every=8), run_dir=tmp_path / "run")  # its rate decays to 0
+    # The rate decays to 0, so there is no note.
+    netspec.train(spec(max_steps=24, test_every=8), run_dir=tmp_path / "run")
     assert not any(event["event"] == "note" for event in strict(tmp_path / "run"))
 
 
@@ -118,7 +119,7 @@ def test_losses_that_are_never_finite_save_no_best_weights(
     assert warning["message"] == "not finite (nan or infinite) on the test data: loss"
     assert done_event["test"]["loss"] is None
     assert "test loss nan accuracy 0.50000 over 57 samples (not finite)" in (run.run_dir / "log.txt").read_text()
-    resumed = netspec.train(spec(test_every=0), run_dir=tmp_path / "run", resume=True)  # from JSON, where it is null
+    resumed = netspec.train(spec(test_every=0), run_dir=tmp_path / "run", resume=True)  # in JSON, the loss is null
     assert resumed.test is not None
     assert resumed.test.non_finite == ["loss"]
 
@@ -141,7 +142,7 @@ def test_a_damaged_test_sample_loses_no_step_of_the_epoch(
     assert resumed.test == uninterrupted.test
     tests = [[event for event in strict(run.run_dir) if event["event"] == "test"] for run in (uninterrupted, resumed)]
     figures = [[(event["step"], event["loss"], event["metrics"]) for event in of_run] for of_run in tests]
-    assert figures[0] == figures[1]  # the one that failed is made up for
+    assert figures[0] == figures[1]  # the resumed run repeats the evaluation that failed
     for name in ("weights.h5", "best.h5"):
         event, other = (read_weights(run.run_dir / name) for run in (uninterrupted, resumed))
         assert {key: array.tobytes() for key, array in event.arrays.items()} == {

@@ -32,7 +32,7 @@ class Recorder(netspec.Callback):
 
 
 class Counter(netspec.Callback):
-    """Sums losses; its state is in checkpoints. Stops, if wanted, after a step."""
+    """Sums losses; its state is saved in checkpoints. Can stop the training after a step."""
 
     def __init__(self, stop: int | None = None) -> None:
         self.steps, self.total, self.stop = 0, 0.0, stop

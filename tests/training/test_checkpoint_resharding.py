@@ -1,4 +1,4 @@
-"""Going on from a checkpoint of workers who kept something else than those who go on."""
+"""Continuing from a checkpoint of workers that had other states than those that continue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Make = Callable[..., dict[str, Any]]
 def start_workers(
     train_spec: dict[str, Any], name: str, size: int, path: Path | None
 ) -> list[tuple[Compiler, list[str]]]:
-    """Each worker as it begins, from that checkpoint, and what it was warned of."""
+    """Return the compiler of each worker after loading the checkpoint, and the warnings."""
     training = load_train(train_spec | {"parallel": {"strategy": name}})
     assert isinstance(training.parallel, Strategy)
     strategy = training.parallel
@@ -56,7 +56,7 @@ def start_workers(
 def test_workers_without_centers_resume_from_the_center(
     spec: Make, tmp_path: Path, strategy: str, workers: int
 ) -> None:
-    """The run begins with the states that evaluate the checkpoint; states that are now shared are averaged."""
+    """The run starts with the evaluated states of the checkpoint; states that are shared from now on are averaged."""
     train_spec, path = spec() | {"solver": {"type": "Adam", "ema": {"decay": 0.9}}}, tmp_path / "center.h5"
     first = start_workers(train_spec, "elastic_averaging", 2, None)[0][0]
     random = np.random.default_rng(1)

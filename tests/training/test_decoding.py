@@ -1,4 +1,4 @@
-"""Answers from outputs: what the losses of a net say an output means."""
+"""Answers for outputs: the losses of a net determine the meaning of an output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of encoder-decoder nets: what they have learned, where they end, and nets that are something else."""
+"""Texts from encoder-decoder nets: learned texts, where they end, and nets of other kinds."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def test_predict_writes_the_text_of_each_row(run: Path, tmp_path: Path, capsys: 
     assert answers["text"] == [netspec.generate(run, text) for text in texts]
     assert all(0.5 < probability <= 1 for probability in answers["probability"])
     assert netspec.predict(run, [{"source": "cab"}]).answers["text"] == ["bac"]
-    with_targets = netspec.predict(run, [{"source": "cab", "target": "aaa"}])  # which a user may have, or not
+    # A table to predict may contain targets, which are ignored.
+    with_targets = netspec.predict(run, [{"source": "cab", "target": "aaa"}])
     assert with_targets.answers["text"] == ["bac"]
     capsys.readouterr()
     assert main(["predict", str(run), "--input", str(file), "--keep", "--json"]) == 0
@@ -167,7 +168,7 @@ def test_beam_search_finds_the_most_probable_text_that_ends(run: Path) -> None:
     generator = generator_of(run)
     random = np.random.default_rng(3)
     parameters = generator._window._model.parameters
-    for name in parameters:  # a net that is not sure of anything
+    for name in parameters:  # with random weights, the net is unsure
         parameters[name] = random.normal(size=parameters[name].shape) * 0.7
     prompt, end = [1, 2], generator.end
     assert end is not None
@@ -189,7 +190,7 @@ def test_beam_search_finds_the_most_probable_text_that_ends(run: Path) -> None:
     best = max(texts, key=lambda tokens: texts[tokens])
     assert best[-1] == end
     assert len(best) < LENGTH
-    found_score, found = beam_search(generator, prompt, 10, TOKENS**LENGTH)  # keeps everything
+    found_score, found = beam_search(generator, prompt, 10, TOKENS**LENGTH)  # with so many beams, nothing is dropped
     assert found == [token for token in best if token != end]
     assert found_score == pytest.approx(texts[best], rel=1e-4)  # the same sums in float32
     greedy = list(generator.tokens(prompt, Sampling(temperature=0), 1))

@@ -1,4 +1,4 @@
-"""Runs that fail record why; runs that did nothing leave nothing; `resume="auto"` continues what is there."""
+"""Runs that fail record the reason; runs without a step leave nothing; `resume="auto"` continues an existing run."""
 
 from __future__ import annotations
 

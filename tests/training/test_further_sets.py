@@ -21,7 +21,10 @@ Make = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def with_sets(spec: Make, points: Path) -> Make:
-    """Makes the small training with validation data and the sets `night` (20 samples, noisy) and `day` (30 samples)."""
+    """Return a function that returns the small training with validation data and the sets `night` and `day`.
+
+    `night` has 20 samples and is noisy, `day` has 30.
+    """
     arrays = dict(np.load(points / "test.npz"))
     noise = np.random.default_rng(5).normal(size=arrays["x"].shape).astype(np.float32)
     for name, x, count in (

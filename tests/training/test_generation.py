@@ -68,7 +68,7 @@ def test_steps_of_every_layer_agree_with_the_window(fields: dict[str, Any]) -> N
     if "return_sequences" in LAYERS[fields["type"]].model_fields:
         fields |= {"return_sequences": True, "return_state": False}
     model = netspec.load(language_net({**fields, "name": "tested"}), device="reference", precision="float64")
-    for name in model.parameters:  # biases and the like begin with zeros, which hide mistakes
+    for name in model.parameters:  # biases and others start as zeros, which would hide mistakes
         model.parameters[name] = np.random.default_rng(1).normal(size=model.parameters[name].shape)
     generator = LanguageModelGenerator(model)
     assert generator.is_incremental
@@ -151,7 +151,8 @@ def test_beam_search_finds_the_most_probable_tokens(layers: list[dict[str, Any]]
         for tokens in product(range(TOKENS), repeat=length)
     }
     best = max(scores, key=lambda tokens: scores[tokens])
-    score, found = beam_search(generator, prompt, length, TOKENS**2)  # keeps all sequences of two tokens
+    # With so many beams, all sequences of two tokens are kept.
+    score, found = beam_search(generator, prompt, length, TOKENS**2)
     assert tuple(found) == best
     assert score == pytest.approx(scores[best], rel=1e-4)
     greedy = list(islice(generator.tokens(prompt, Sampling(temperature=0), 1), length))

@@ -1,4 +1,4 @@
-"""The callback `Histograms`: what it records, and what it does to a training."""
+"""The callback `Histograms`: what it records, and that it does not change the training."""
 
 from __future__ import annotations
 

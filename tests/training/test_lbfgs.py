@@ -1,4 +1,4 @@
-"""L-BFGS in a run: what it takes, and what makes no sense with it. Its steps are compared in `tests/peers`."""
+"""L-BFGS in a run: its options, and settings that contradict it. Its steps are compared in `tests/peers`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def spec(folder: Path, layers: list[dict[str, Any]], **loop: Any) -> dict[str, A
 
 
 def test_a_small_net_is_fitted_in_twenty_steps(tmp_path):
-    """A step is an epoch; `accumulate` may be more than an epoch has."""
+    """A step is an epoch; `accumulate` may exceed the batches of an epoch."""
     losses: list[float] = []
 
     def listen(event: dict[str, Any]) -> None:
@@ -101,7 +101,7 @@ def test_a_loss_that_is_not_reproducible_is_refused(layer, why, tmp_path):
 
 @pytest.mark.parametrize("first", [1e-3, 0.4, 5.0, 1e3])
 def test_the_line_search_satisfies_the_wolfe_conditions(first):
-    """loss = t⁴ / 4 - t, from 0: lowest at 1."""
+    """loss = t⁴ / 4 - t, starting at 0, with its minimum at 1."""
 
     def at(t: float) -> Point:
         return Point(t, t**4 / 4 - t, t**3 - 1)

@@ -28,7 +28,7 @@ def train(spec: Make, run_dir: Path, *callbacks: dict[str, Any], resume: bool = 
 
 
 class Stop(netspec.Callback):
-    """Asks the training to stop and save after step 5."""
+    """Stops the training after step 5, with a checkpoint."""
 
     def on_step_end(self, training: TrainingLoop) -> None:
         if training.step == 5:
@@ -89,7 +89,7 @@ def test_tensorboard_reads_the_event_files(spec: Make, tmp_path: Path) -> None:
 
 
 class FakeMLflow(SimpleNamespace):
-    """Records the calls of MLflow's fluent interface that are made; real ones are listed in its documentation."""
+    """Records calls of MLflow's fluent interface."""
 
     def __init__(self) -> None:
         super().__init__(calls=[], metrics={})

@@ -45,7 +45,7 @@ def test_predictions_do_not_depend_on_the_batch_size(model: netspec.Model) -> No
     assert list(predictions) == ["logits"]
     np.testing.assert_allclose(
         predictions["logits"], expected, rtol=1e-12
-    )  # float64: the order of additions alone differs
+    )  # in float64, only the order of additions differs
     for size in (1, 3, 11, 100):
         parts = model.predict({"x": inputs}, batch_size=size)["logits"]
         np.testing.assert_allclose(parts, expected, rtol=1e-12)
@@ -165,7 +165,7 @@ def test_evaluation_covers_each_sample_once_whatever_the_batch_size(spec: Make, 
             evaluation = model.evaluate(loader)
         assert evaluation.samples == 57
         assert evaluation.metrics["accuracy"] == accuracy
-        # Penalties are of training alone. float32 sums of 57 terms: a few units in the 7th digit.
+        # Penalties are not evaluated. Sums of 57 terms in float32 differ by a few units in the 7th digit.
         assert evaluation.loss == pytest.approx(entropy.mean(), rel=2e-6)
 
 
@@ -182,7 +182,7 @@ def test_samples_can_be_arrays_rows_or_streams(model: netspec.Model, tmp_path: P
         "stream": lambda: iter(rows),
     }
     expected = model.predict({"x": arrays["x"]})["logits"]
-    for size in (None, 7):  # float64 from the same numbers: the order of additions alone differs
+    for size in (None, 7):  # in float64, only the order of additions differs
         np.testing.assert_allclose(model.predict(forms[form], size)["logits"], expected, rtol=1e-12)
         evaluation = model.evaluate(forms[form], batch_size=size)
         assert evaluation.samples == 20
@@ -245,7 +245,7 @@ def test_a_model_is_evaluated_on_the_test_data_of_a_training(spec: Make, tmp_pat
     assert netspec.load(NET, tmp_path / "copy.h5").preprocessing == model.preprocessing
     fresh = netspec.load(NET)
     fresh.parameters.update(model.parameters)
-    assert fresh.evaluate(training) == run.test  # what it was not told is learned anew
+    assert fresh.evaluate(training) == run.test  # statistics that were not loaded are learned from the training data
     with pytest.raises(InputError, match="has no test data"):
         model.evaluate(NET)
 

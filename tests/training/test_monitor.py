@@ -24,7 +24,7 @@ Make = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def evaluations(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[tuple[float, float]]], list[bytes]]:
-    """Replaces evaluations during the training by pairs of loss and accuracy; returns the evaluated weights."""
+    """Replace evaluations during the training by pairs of loss and accuracy; return the list of evaluated weights."""
 
     def replace(evaluations: list[tuple[float, float]]) -> list[bytes]:
         values: Iterator[tuple[float, float]] = iter(evaluations)
@@ -181,7 +181,7 @@ def test_missing_best_weights_are_found_again(spec: Make, tmp_path: Path) -> Non
 
 
 def test_a_checkpoint_with_only_the_lowest_loss_can_be_read() -> None:
-    """Versions up to 0.2 wrote such checkpoints."""
+    """Checkpoints of version 0.2 and earlier look like this."""
     progress = Progress.from_json({"step": 3, "best_loss": 0.5, "best_step": 2})
     assert (progress.best_value, progress.best_step, progress.best_evaluation) == (0.5, 2, None)
 

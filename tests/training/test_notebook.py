@@ -97,7 +97,7 @@ class Display:
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Display:
-    """Make this process a kernel of Jupyter, as far as the progress can see. Tried with a real one by hand."""
+    """Make this process look like a Jupyter kernel to the progress display."""
     output = Display()
 
     def display(html: SimpleNamespace, *, display_id: bool) -> Display:

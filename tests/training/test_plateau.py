@@ -1,4 +1,4 @@
-"""A rate that falls when evaluations find nothing better, in a run."""
+"""A learning rate that is reduced when evaluations no longer improve, in a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Make = Callable[..., dict[str, Any]]
 
 
 def watched(spec: Make, **loop: Any) -> dict[str, Any]:
-    """Two evaluations without a loss less by 0.1 halve the rate; there are none of a test so small for long."""
+    """Return a training that halves the rate after two evaluations without an improvement of 0.1."""
     train_spec = spec(test_every=3, log_every=1, **loop)
     plateau = {"type": "ReduceLROnPlateau", "schedule": 0.01, "factor": 0.5, "patience": 2, "threshold": 0.1}
     return {**train_spec, "solver": {**train_spec["solver"], "learning_rate": plateau}}
@@ -35,7 +35,7 @@ def test_a_resumed_run_reduces_the_rate_at_the_same_steps(spec: Make, tmp_path: 
     changes = [step for step in rate_by_step if step > 1 and rate_by_step[step] != rate_by_step[step - 1]]
     assert all(step % 3 == 1 for step in changes), "the first step after an evaluation"
     parts: list[Event] = []
-    for stop in (changes[0] - 2, changes[0] + 1, 40):  # before a reduction, between two evaluations, the end
+    for stop in (changes[0] - 2, changes[0] + 1, 40):  # before a reduction, between two evaluations, and the end
         run = netspec.train(
             watched(spec, max_steps=stop), run_dir=tmp_path / "parts", resume=stop != changes[0] - 2,
             listeners=[parts.append],

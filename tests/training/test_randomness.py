@@ -21,7 +21,7 @@ def losses_of(folder: Path) -> list[float]:
 
 
 def test_every_step_draws_its_own_dropout_mask(spec: Make, points: Path, tmp_path: Path) -> None:
-    """The same batch over and over, and weights that stay: the mask alone makes the losses differ."""
+    """With constant weights and a repeated batch, only the dropout mask changes the losses."""
     arrays = {name: array[:32] for name, array in np.load(points / "train.npz").items()}
     np.savez(points / "train.npz", **arrays)
     still = spec(log_every=1, max_steps=6, test_every=0)
@@ -32,7 +32,8 @@ def test_every_step_draws_its_own_dropout_mask(spec: Make, points: Path, tmp_pat
     assert len(set(losses)) == 6
     model = netspec.load(still["net"], run.weights, seed=3)
     expected = [sum(model.loss_and_gradients(arrays, seed=3, step=step)[0].values()) for step in range(6)]
-    assert losses == pytest.approx(expected, rel=1e-6)  # float32 of the same sums; masks move the loss by percents
+    # The same float32 sums; other masks would change the loss by percents.
+    assert losses == pytest.approx(expected, rel=1e-6)
     still["net"] = json.loads(json.dumps(still["net"]))
     still["net"]["layers"][2]["rate"] = 0.0
     calm = netspec.train(still, run_dir=tmp_path / "calm")

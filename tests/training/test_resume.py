@@ -1,4 +1,4 @@
-"""Going on with a run whose own files were lost or damaged."""
+"""Resuming a run whose files were lost or damaged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Make = Callable[..., dict[str, Any]]
 
 
 def same(path: Path, other: Path) -> bool:
-    """Whether two weights files hold the same numbers, bit for bit."""
+    """Whether two weights files have bit-identical arrays."""
     first, second = read_weights(path).arrays, read_weights(other).arrays
     return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
@@ -73,10 +73,10 @@ def test_a_run_with_removed_checkpoints_does_not_restart(
     with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, although") as caught:
         netspec.train(first.run_dir / "spec.yaml", resume=True)
     assert f"--weights {first.last_weights}" in str(caught.value.problems[0].hint)
-    first.last_weights.unlink()  # the log tells too
+    first.last_weights.unlink()  # the log shows it, too
     with pytest.raises(InputError, match="there is no checkpoint in runs/small/checkpoints, although"):
         netspec.train(first.run_dir / "spec.yaml", resume=True)
-    # A run that never came to a checkpoint begins again.
+    # A run without any checkpoint starts again.
     lines = [line for line in first.log.read_text().splitlines(keepends=True) if '"checkpoint"' not in line]
     first.log.write_text("".join(lines))
     log_events: list[Event] = []
@@ -88,7 +88,7 @@ def test_a_run_with_removed_checkpoints_does_not_restart(
 
 
 def edit(path: Path, old: str, new: str) -> int:
-    """Write another text in the place of one that a file has once; the line."""
+    """Replace a text that occurs once in a file; return its line number."""
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))
@@ -232,7 +232,7 @@ def test_a_new_run_from_a_checkpoint_of_its_last_step_warns(spec: Make, tmp_path
 
 
 def test_a_checkpoint_without_a_loader_state_resumes_after_its_steps(spec: Make, tmp_path: Path) -> None:
-    """`netspec import` writes such checkpoints."""
+    """Checkpoints from `netspec import` look like this."""
     uninterrupted = netspec.train(constant_rate(spec, 20), run_dir=tmp_path / "whole")
     half = netspec.train(constant_rate(spec, 13), run_dir=tmp_path / "half")
     path = max((half.run_dir / "checkpoints").iterdir())

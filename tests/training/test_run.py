@@ -1,4 +1,4 @@
-"""A training from spec to run directory: what it writes, what it tells, and that nothing can change its course."""
+"""A training from spec to run directory: files and events, and that nothing else can change its results."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(spec: Make, tmp_
         expected, other = (
             read_checkpoint(run / "checkpoints" / "step-00000040.h5") for run in (uninterrupted.run_dir, parts)
         )
-        assert same(dict(expected.states), dict(other.states)), stop  # the solver's slots too
+        assert same(dict(expected.states), dict(other.states)), stop  # including the solver's slots
 
 
 def command(folder: Path, spec_file: Path, *more: str) -> list[str]:
@@ -169,7 +169,7 @@ def test_a_second_run_does_not_overwrite_the_first(spec: Make, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     first, second = netspec.train(spec(max_steps=2)), netspec.train(spec(max_steps=3))
     assert (str(first.run_dir), str(second.run_dir)) == ("runs/small", "runs/small-2")
-    assert netspec.train(spec(max_steps=5), resume=True).run_dir == second.run_dir  # the newest
+    assert netspec.train(spec(max_steps=5), resume=True).run_dir == second.run_dir  # damage the newest checkpoint
     with pytest.raises(InputError, match="already contains a run"):
         netspec.train(spec(), run_dir=first.run_dir)
     with pytest.raises(InputError, match="no run to resume"):
@@ -182,7 +182,7 @@ def test_a_non_finite_loss_stops_the_run_and_saves_the_previous_weights(spec: Ma
     with pytest.raises(RunError, match="the loss is not finite at step") as caught:
         netspec.train(wild, run_dir=tmp_path / "run")
     (problem,) = caught.value.problems
-    # The variance of squares overflows; the kernel that finds it does what follows, drop, at once.
+    # The variance overflows; the fused kernel that notices it also computes `drop`.
     assert problem.message.endswith("at step 2: first in layer `norm` (BatchNormalization)")
     (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
     assert str(checkpoint) in problem.notes[0]
@@ -219,7 +219,7 @@ def test_epochs_count_whole_passes_and_the_last_batch_is_not_lost(spec: Make, tm
     changed = spec(max_epochs=2)
     del changed["train"]["max_steps"]
     run = netspec.train(changed, run_dir=tmp_path / "run")
-    assert run.steps == 2 * 8  # 230 samples in batches of 32: 7 whole ones and one of 6
+    assert run.steps == 2 * 8  # 230 samples in batches of 32: 7 full ones and one of 6
     tests = [event["step"] for event in events(run.run_dir) if event["event"] == "test"]
     assert tests == [8, 16]
 
@@ -246,14 +246,15 @@ def test_a_second_process_is_refused_and_the_lock_holder_named(spec: Make, tmp_p
         assert process.stdout.readline() == "held\n"
         with pytest.raises(InputError, match=f"is being written by process {process.pid}"):
             netspec.train(spec(), run_dir=run, resume=True)
-        (run / "spec.yaml").rename(run / "other.yaml")  # as before the first has written its spec
+        (run / "spec.yaml").rename(run / "other.yaml")  # as if the first process had not written its spec yet
         with pytest.raises(InputError, match=f"is being written by process {process.pid}"):
             netspec.train(spec(), run_dir=run)
         (run / "other.yaml").rename(run / "spec.yaml")
     finally:
         process.kill()
         process.communicate()
-    assert netspec.train(spec(max_steps=2), run_dir=run, resume=True).steps == 2  # a kill frees it
+    # The system has released the lock of the killed process.
+    assert netspec.train(spec(max_steps=2), run_dir=run, resume=True).steps == 2
 
 
 def test_a_lock_file_is_used_without_system_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +275,7 @@ def test_the_spec_of_a_run_resumes_that_run(spec: Make, tmp_path: Path, monkeypa
     assert netspec.train(first.run_dir, resume=True, **longer).run_dir == first.run_dir
     assert netspec.check(first.run_dir).parameters == netspec.check(spec_file).parameters
     assert netspec.train(spec_file, resume=True, run_dir=second.run_dir, **longer).run_dir == second.run_dir
-    assert netspec.train(spec_file).run_dir == Path("runs/small-3")  # without `resume` it is a spec like any other
+    assert netspec.train(spec_file).run_dir == Path("runs/small-3")  # without `resume`, it is a spec like any other
 
 
 def test_an_override_of_one_length_replaces_the_other(spec: Make) -> None:
@@ -302,7 +303,7 @@ def test_a_missing_path_of_a_divided_source_is_one_error(spec: Make, tmp_path: P
 
 
 def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> None:
-    # The last checkpoint is written before the last evaluation: its result must outlive the run all the same.
+    # The last checkpoint precedes the last evaluation, whose result must be saved, too.
     options = {"max_steps": 10, "test_every": 0, "checkpoint_every": 5}
     run = netspec.train(spec(**options), run_dir=tmp_path / "run")
     written_at = run.last_weights.stat().st_mtime_ns
@@ -315,7 +316,7 @@ def test_a_finished_run_has_nothing_left_to_do(spec: Make, tmp_path: Path) -> No
     assert log_events[2]["test"] == run.test.as_json()
     assert resumed.seconds == log_events[2]["elapsed"] == run.seconds
     assert run.last_weights.stat().st_mtime_ns == written_at
-    # Asked for another evaluation, or without the final weights, there is something to do.
+    # With other evaluation settings, or without the final weights, there is something to do.
     other = spec(**options)
     other["data"]["test"]["limit"] = 20
     evaluation = netspec.train(other, run_dir=tmp_path / "run", resume=True).test
@@ -482,7 +483,7 @@ def test_a_device_that_cannot_run_leaves_no_run_directory(spec: Make, tmp_path: 
 
 
 def test_a_schedule_longer_than_the_training_is_reported(spec, tmp_path):
-    """No mistake, since a training may be tried for some steps; nor are a warm-up and its part of equal length."""
+    """Only a note, since a training may be tried for a few steps; equal lengths of a warm-up and its part are fine."""
     warm = {"steps": 4, "schedule": {"type": "Warmup", "steps": 4, "then": 0.1}}
     train_spec = spec(max_steps=6)
     train_spec["solver"] = {

@@ -1,4 +1,4 @@
-"""A training with one worker does not import what only several workers need."""
+"""A training with one worker does not import code for several workers."""
 
 from __future__ import annotations
 

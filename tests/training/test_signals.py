@@ -1,4 +1,4 @@
-"""Signals that a training listens to: each does what it should, and no more."""
+"""Signals during a training have their documented effects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="the platf
 
 
 def at_step(step: int, *names: str) -> Listener:
-    """Sends signals to this process once the log line of a step is told."""
+    """Send signals to this process when the log event of a step arrives."""
 
     def send(event: Event) -> None:
         if event["event"] == "log" and event["step"] == step:
@@ -46,10 +46,10 @@ def test_a_request_to_stop_ends_the_step_and_saves(
     assert signal.getsignal(getattr(signal, name)) is before
     assert capfd.readouterr().err == f"finishing this step, then saving; {second_signal} again stops now\n"
     assert not caught.value.at_once
-    assert caught.value.step in (10, 11)  # the handler runs between two instructions: at once, or in the step after
+    assert caught.value.step in (10, 11)  # the handler runs at once or in the next step
     (checkpoint,) = (tmp_path / "run" / "checkpoints").iterdir()
     assert read_checkpoint(checkpoint).progress["step"] == caught.value.step
-    assert not (tmp_path / "run" / "weights.h5").exists()  # these are of a finished run
+    assert not (tmp_path / "run" / "weights.h5").exists()  # only a finished run has this file
 
 
 @pytest.mark.parametrize("names", [("SIGINT", "SIGINT"), ("SIGTERM", "SIGTERM"), ("SIGTERM", "SIGINT")])
@@ -58,7 +58,7 @@ def test_the_second_request_stops_at_once(spec: Make, tmp_path: Path, names: tup
         netspec.train(spec(checkpoint_every=4), run_dir=tmp_path / "run", listeners=[at_step(10, *names)])
     assert caught.value.at_once
     assert caught.value.step == 8
-    assert saved(tmp_path / "run") == [4, 8]  # nothing more was written
+    assert saved(tmp_path / "run") == [4, 8]  # nothing was written after the second request
 
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR1"])

@@ -45,8 +45,8 @@ def events(folder: Path, *kinds: str) -> list[Event]:
 
 def test_damaged_samples_are_skipped_and_counted(damaged: Make, tmp_path: Path) -> None:
     run = netspec.train(damaged(max_steps=None, max_epochs=3), run_dir=tmp_path / "run")
-    assert run.steps == 3 * 7  # 218 sound samples in batches of 32; with all 230 it were 8 an epoch
-    assert run.skipped == 12  # the same in each epoch
+    assert run.steps == 3 * 7  # 218 intact samples in batches of 32; 230 would be 8 batches
+    assert run.skipped == 12  # the same samples in each epoch
     assert run.test is not None
     assert (run.test.samples, run.test.skipped) == (56, 1)
     of_training = [event for event in events(run.run_dir, "skipped") if event["split"] == "train"]

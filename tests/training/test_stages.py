@@ -1,4 +1,4 @@
-"""Trainings with stages: frozen layers and rates of each, weights from stage to stage, and resuming any of them."""
+"""Trainings with stages: frozen layers and rates of each stage, transferred weights, and resuming in any stage."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def test_each_stage_trains_its_layers_with_its_rates(staged: dict[str, Any], tmp
     fresh = netspec.load(staged["net"], seed=staged["train"]["seed"]).parameters
     after_first = weights(first / "weights.h5")
     assert all(np.array_equal(after_first[f"fc1/{name}"], fresh[f"fc1/{name}"]) for name in ("kernel", "bias"))
-    assert np.array_equal(after_first["norm/moving_mean"], fresh["norm/moving_mean"])  # frozen statistics, too
+    # Moving statistics are frozen, too.
+    assert np.array_equal(after_first["norm/moving_mean"], fresh["norm/moving_mean"])
     assert not np.array_equal(after_first["logits/kernel"], fresh["logits/kernel"])
     assert not np.array_equal(weights(second / "weights.h5")["fc1/kernel"], fresh["fc1/kernel"])
     assert same(weights(run.last_weights), weights(second / "weights.h5"))
@@ -68,7 +69,7 @@ def test_each_stage_trains_its_layers_with_its_rates(staged: dict[str, Any], tmp
     assert run.steps == 25
     assert netspec.test(run.run_dir).loss == pytest.approx(run.test.loss if run.test else 0)
     rates = {event["step"]: event["learning_rate"] for event in run.history if event["event"] == "log"}
-    assert sorted(rates) == list(range(1, 26))  # steps count on
+    assert sorted(rates) == list(range(1, 26))  # steps are counted over all stages
     assert rates[1] == rates[10] == 0.05
     assert rates[11] == pytest.approx(0.01)  # the schedule begins with the stage
     assert rates[25] < 0.001
@@ -97,7 +98,7 @@ def test_a_resumed_training_is_bit_identical(staged: dict[str, Any], tmp_path: P
         for name in ("weights.h5", "best.h5"):
             assert same(weights(run.run_dir / name), weights(expected.run_dir / name))
         assert (run.weights_step, run.test) == (expected.weights_step, expected.test)
-        resumed = netspec.train(staged, run_dir=folder, resume="auto")  # nothing is left to do
+        resumed = netspec.train(staged, run_dir=folder, resume="auto")  # the run is complete
         assert resumed.test == run.test
 
 
@@ -107,7 +108,7 @@ def test_a_stage_that_was_killed_before_its_first_checkpoint_keeps_its_weights(
     straight = netspec.train(staged, run_dir=tmp_path / "straight")
     with pytest.raises(Interrupted):
         netspec.train(staged, run_dir=tmp_path / "run", callbacks=[StopAfter(12)])
-    stage = tmp_path / "run" / "stage-2"  # as after a kill before its first step
+    stage = tmp_path / "run" / "stage-2"  # as if it had been killed before its first step
     shutil.rmtree(stage / "checkpoints")
     lines = (stage / "log.jsonl").read_text().splitlines(keepends=True)
     (stage / "log.jsonl").write_text("".join(line for line in lines if json.loads(line)["event"] in ("note", "start")))

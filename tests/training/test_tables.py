@@ -1,4 +1,4 @@
-"""Training on tables: what the columns learn goes with checkpoints and weights, into evaluation and prediction."""
+"""Training on tables: values learned from columns are saved, and used in evaluation and prediction."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(work: Path) -> N
     assert same_weights(uninterrupted.run_dir, resumed.run_dir)
     paged = netspec.train(
         "train.yaml", data={"train": {"cache": 0}}, run_dir=work / "paged"
-    )  # read again for each batch
+    )  # without a cache, the file is read for each batch
     assert same_weights(uninterrupted.run_dir, paged.run_dir)
 
 
@@ -129,13 +129,13 @@ def test_column_statistics_are_saved_with_the_weights(work: Path) -> None:
     assert learned["town"].pop("fill") == mode(towns)
     assert learned["town"] == {"vocabulary": ["Bern", "Chur", "Genf"], "untrained": [0]}
     assert set(learned["age"]) == {"fill", "offset", "scale"}
-    (work / "train.csv").write_text("age,town,colour,paid\n1,Ulm,grey,no\n")  # it is not looked at again
+    (work / "train.csv").write_text("age,town,colour,paid\n1,Ulm,grey,no\n")  # the training data is not read again
     assert evaluated("train.yaml", run.run_dir / "weights.h5").metrics == run.test.metrics
 
 
 def test_spare_rows_of_an_embedding_are_no_missing_classes(work: Path) -> None:
     text = TRAIN.replace("input_dim: 4", "input_dim: 10").replace(", unknown: index, missing: unknown", "")
-    text = text.replace("test.csv", "train.csv")  # without unknown towns
+    text = text.replace("test.csv", "train.csv")  # no town is unknown
     text = text.replace("name: logits, type: Dense, units: 2", "name: logits, type: Dense, units: 3")
     (work / "train.yaml").write_text(text)
     warnings = list[Any]()
@@ -274,7 +274,7 @@ def test_prices_are_predicted_in_the_units_of_the_table(work: Path) -> None:
     run = netspec.train("prices.yaml", run_dir=work / "run")
     (work / "new.csv").write_text("area\n50\n150\n")
     answers = netspec.predict(run.run_dir, "new.csv").answers
-    # A line is learned from points on it, but not to the last digit: within 1 % of the spread of prices.
+    # A linear relation is learned up to 1 % of the standard deviation of prices.
     np.testing.assert_allclose(answers["prediction"], [55_000, 155_000], atol=1800)
 
 

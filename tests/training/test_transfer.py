@@ -1,4 +1,4 @@
-"""`init_from`: which arrays are taken under which names, what is frozen, and what must fit."""
+"""`init_from`: which arrays are loaded under which names, what is frozen, and which shapes must match."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Spec = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def start(points: Path, spec: Spec) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a net as it was trained, in `start.h5`."""
+    """Save the arrays of a trained net as `start.h5`."""
     run = netspec.train(spec(max_steps=3), run_dir=points / "before")
     arrays = read_weights(run.last_weights).arrays
     write_weights(points / "start.h5", arrays)
@@ -50,7 +50,8 @@ def test_all_weights_are_loaded_and_frozen_ones_stay(points, spec, start):
     assert event["loaded"] == len(start)
     assert "fc1/kernel  " in (points / "run" / "log.txt").read_text()
     assert "trainable: false" in (points / "run" / "spec.yaml").read_text()
-    resumed = netspec.train(points / "run" / "spec.yaml", resume=True)  # reads the checkpoint, and freezes the same
+    # It loads from the checkpoint, and freezes the same layers.
+    resumed = netspec.train(points / "run" / "spec.yaml", resume=True)
     assert resumed.steps == run.steps
 
 
@@ -135,7 +136,7 @@ def test_patterns(pattern, name, target, renamed):
 
 
 def test_adapted_statistics_are_loaded_and_not_recomputed(points, spec):
-    """Mean and variance of the data come with the weights; a net that does not get them finds them in its own data."""
+    """Mean and variance of the data are loaded with the weights; without them, they are computed from the new data."""
     scaled = {"name": "scaled", "type": "Normalization"}
     first = {**spec(max_steps=2), "net": {**spec()["net"], "layers": [scaled, *spec()["net"]["layers"]]}}
     run = netspec.train(first, run_dir=points / "before")

@@ -1,4 +1,4 @@
-"""Images that reach the device as bytes, and become numbers there: the weights are those of numbers made before."""
+"""Images are sent to the device as bytes and converted there, with the same weights as if converted before."""
 
 from __future__ import annotations
 
@@ -113,10 +113,12 @@ def test_transforms_without_a_lookup_table_run_in_the_loader(
     ("transforms", "size", "parts"),
     [
         ([PADDED, FLIP, RESCALING], (6, 5), [(6, 5, 7), (6, 5, 0)]),
-        ([CROP, FLIP, RESCALING], (6, 5), [(6, 5, 0)]),  # pixels mirrored beyond edges are no bytes around
+        # The mirrored border is not a constant, so the loader applies the crop.
+        ([CROP, FLIP, RESCALING], (6, 5), [(6, 5, 0)]),
         ([{**PADDED, "fill_value": 0.5}, RESCALING, FLIP], (6, 5), [(6, 5, 0)]),
         ([SMALLER, MIDDLE, RESCALING], (6, 8), [(6, 7, 0), (6, 5, 0)]),
-        ([SMALLER, MIDDLE, RESCALING], (9, 12), [(6, 5, 0)]),  # most of the bytes would travel in vain
+        # The crop drops most bytes, so the loader applies it.
+        ([SMALLER, MIDDLE, RESCALING], (9, 12), [(6, 5, 0)]),
     ],
 )
 def test_crops_are_applied_before_the_conversion_to_floats(
@@ -136,7 +138,7 @@ def test_crops_are_applied_before_the_conversion_to_floats(
 
 
 def test_a_lookup_table_with_non_finite_values_is_not_used() -> None:
-    """The loader finds out which sample it is."""
+    """The loader reports which sample has such a value."""
     field = FieldType((3, 6, 5), "uint8")
     assert lookup_table(field, [Rescaling(scale=3e38)]) is None
     table = lookup_table(field, [Rescaling(scale=2.0)])

@@ -1,4 +1,4 @@
-"""Validation data is evaluated during the training and decides what evaluations decide; test data is evaluated once."""
+"""Validation data is evaluated during the training, and selects weights; test data is evaluated once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Make = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def with_validation(spec: Make, points: Path) -> Make:
-    """Makes the training of the small problem with validation data of 40 samples, one in four with a wrong label."""
+    """Return a function that returns the small training with 40 validation samples, a quarter of them mislabeled."""
     arrays = dict(np.load(points / "test.npz"))
     labels = np.where(np.arange(40) % 4 == 0, (arrays["label"][:40] + 1) % 3, arrays["label"][:40])
     np.savez(points / "validation.npz", x=arrays["x"][:40] + 0.25, label=labels)
@@ -110,7 +110,7 @@ def test_only_validation_data_reaches_callbacks_early_stopping_and_schedules(
         netspec.train(training, run_dir=tmp_path / "plateau").run_dir / "checkpoints" / "step-00000040.h5"
     ).progress
     [state] = progress["seen"].values()
-    # The first of five evaluations is the best one: the next four are two reductions, and the test is none of them.
+    # The first of five evaluations is the best, so the next four cause two reductions; the test does not count.
     assert (state["reductions"], state["waited"]) == (2, 0)
 
 
@@ -168,7 +168,7 @@ def test_a_missing_split_is_named(spec: Make, tmp_path: Path) -> None:
 
 
 def held_out(training: dict[str, Any], **split: Any) -> dict[str, Any]:
-    """The training with its validation and test data held out from the training data."""
+    """Return the training with validation and test data held out from the training data."""
     return {**training, "data": {"train": {**training["data"]["train"], "split": split}}}
 
 

@@ -1,4 +1,4 @@
-"""Averages of weights in a run: what is evaluated, what is saved, and that a resumed run is the same."""
+"""Averages of weights in a run: which weights are evaluated and saved, and that a resumed run is bit-identical."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_logged_evaluations_and_the_best_weights_are_those_of_the_average(spec: 
 
 @pytest.mark.slow
 def test_a_saved_spec_with_averages_can_be_loaded(spec: Make, tmp_path: Path) -> None:
-    """Every field stands in `spec.yaml`, those too that a solver within a group can't have."""
+    """`spec.yaml` contains every field, including those that a solver within a group can't have."""
     train_spec = averaged(spec, max_steps=6)
     train_spec["solver"]["groups"] = [{"match": "fc1/*", "solver": {"type": "Muon", "learning_rate": 0.01}}]
     run = netspec.train(train_spec, run_dir=tmp_path / "run")

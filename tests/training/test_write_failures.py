@@ -1,4 +1,4 @@
-"""A run whose disk or clock fails: nothing that was saved is lost, and the message says how to continue."""
+"""Runs whose disk or clock fails: saved files stay intact, and the message says how to continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nets of the model zoo, in sizes that tests can afford."""
+"""The nets of the model zoo, reduced to sizes for tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def nets() -> list[Any]:
 
 
 def small_net(path: Path) -> NetSpec:
-    """The net with the smallest images that it takes, for few classes."""
+    """Return the net with the smallest images that it accepts, and few classes."""
     declared = read_yaml(path).get("vars", {})
     overrides = ["vars.classes=3"] if "classes" in declared else []
     for size in (each for each in SIZES if each < declared.get("size", 0)):

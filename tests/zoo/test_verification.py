@@ -1,4 +1,4 @@
-"""`netspec zoo verify`: what is true passes, and each fact that is not true fails by itself."""
+"""`netspec zoo verify`: true facts pass, and each untrue fact fails separately."""
 
 from __future__ import annotations
 

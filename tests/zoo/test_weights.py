@@ -1,4 +1,4 @@
-"""The trained weights that the model zoo ships: the results on the cards, by the name of the model alone."""
+"""The trained weights in the model zoo give the results on the cards; the model is loaded by its name."""
 
 from __future__ import annotations
 

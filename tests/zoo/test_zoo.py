@@ -1,4 +1,4 @@
-"""The model zoo: every model checks, its card and modelines are there, the schema files are those of this code."""
+"""The model zoo: every model passes `check`, has a card and schema comments, and the schema files are up to date."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_spec_of_the_zoo_names_its_schema(path: Path) -> None:
 @pytest.mark.parametrize("model", zoo(), ids=lambda model: model.name)
 def test_every_model_of_the_zoo_is_right(model: ZooModel) -> None:
     spec = model.specs[-1]  # the training file, which contains the net
-    small = ["data.train.batch_size=2"] if spec.name == "train.yaml" else []  # large steps take long to plan
+    small = ["data.train.batch_size=2"] if spec.name == "train.yaml" else []  # planning large steps takes long
     assert check(spec, data=False, overrides=small).parameters > 0
 
 
@@ -52,7 +52,7 @@ def test_every_model_of_the_zoo_is_right(model: ZooModel) -> None:
 def test_every_net_of_the_zoo_computes_the_same_in_onnxruntime_and_after_an_import(path: Path, tmp_path: Path) -> None:
     spec = small_net(path)
     model, random = load(spec, device="reference"), np.random.default_rng(11)
-    for name, array in model.parameters.items():  # fresh biases are zeros, which hide where they go
+    for name, array in model.parameters.items():  # zero biases would hide wrong assignments
         model.parameters[name] = array + 0.1 * random.random(array.shape)
     kinds = model.spec.inputs.items()
     inputs = {

@@ -18,7 +18,7 @@ from netspec.tools.specs import load_train
 
 
 def error_ratio(x: Any, y: Any, folder: Path) -> float:
-    """Root mean squared test error of the written net, divided by that of ridge regression."""
+    """Return the root mean squared test error of the written net, divided by that of ridge regression."""
     names = ",".join([*(f"x{index}" for index in range(x.shape[1])), "target"])
     table = np.column_stack([x, y])
     np.savetxt(folder / "t.csv", table, fmt="%.6g", delimiter=",", header=names, comments="")

@@ -1,4 +1,4 @@
-"""`netspec.init`: the files that it writes pass `check` and train; what it finds in data."""
+"""`netspec.init`: the written files pass `check` and train; findings about the data."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_images_of_one_small_size_keep_it(tmp_path: Path) -> None:
     text = result.train.read_text()
     assert "    channels: 1" in text
     assert "    size: [20, 20]" in text  # images of other sizes are predicted by the same files
-    assert "RandomFlip" not in text  # mirrored digits are others
+    assert "RandomFlip" not in text  # digits are not mirrored
     assert "{shape: [1, 20, 20]}" in result.net.read_text()
     assert netspec.check(result.train).kind == "training"
 
@@ -83,7 +83,7 @@ def test_few_texts_train_until_their_loss_is_low(tmp_path: Path) -> None:
         path.write_text(f"a {('dull', 'warm')[index % 2]} film number {index}")
     text = init(tmp_path / "reviews", task="text").train.read_text()
     assert "monitor: loss" in text
-    assert "early_stopping: {patience: 75}" in text  # 150 steps of 2 per epoch
+    assert "early_stopping: {patience: 75}" in text  # early stopping waits at least 150 steps, and epochs have 2
 
 
 @pytest.mark.parametrize(("rows", "monitor"), [(600, "loss"), (9_000, "accuracy")])
@@ -178,7 +178,7 @@ def test_problems_of_images_are_reported(photos: Path, tmp_path: Path) -> None:
     (photos / "cat" / "copy.png").unlink()
     assert any("broken.png (not an image)" in warning for warning in result.warnings)
     assert f"1 file of another kind is left out: {photos}/dog/notes.txt" in result.warnings
-    run = trains(result, tmp_path)  # the broken one is left out
+    run = trains(result, tmp_path)  # the broken file is left out
     assert run.steps == 2
 
 
@@ -249,7 +249,7 @@ def test_booleans_of_parquet_are_categories_by_their_text(tmp_path: Path) -> Non
     assert split.columns["garage"].vocabulary == ["false", "true"]  # type: ignore[attr-defined]  # of parquet
     run = trains(result, tmp_path)
     assert run.test is not None
-    netspec.export(run.run_dir, tmp_path / "exported")  # after a comparison of answers for raw rows
+    netspec.export(run.run_dir, tmp_path / "exported")  # the export has compared answers for raw rows
     result = init(tmp_path / "a.parquet", target="floor", task="classification", force=True)
     assert train_split(result).columns["floor"].vocabulary == ["0", "1", "2", "3", "4"]  # type: ignore[attr-defined]  # of parquet
     assert netspec.check(result.train).kind == "training"
@@ -438,7 +438,7 @@ def test_reading_is_bounded(table: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_same_data_gives_the_same_files(table: Path, tmp_path: Path) -> None:
     texts = [init(table, target="left", output=tmp_path / name / "new").net.read_text() for name in "ab"]
     assert texts[0] == texts[1]
-    assert "name: new\n" in texts[0]  # so that several nets for the same data have different runs
+    assert "name: new\n" in texts[0]  # named after the file, so that nets for the same data have different runs
 
 
 def test_files_next_to_the_data_have_its_name(table: Path) -> None:
@@ -520,7 +520,7 @@ def test_errors_of_normalized_targets_are_in_their_unit_too(tmp_path: Path, norm
     if normalization == "transforms":
         assert scale == pytest.approx(500)
     else:
-        assert scale == pytest.approx(np.std(50 * values), rel=0.1)  # of the training split
+        assert scale == pytest.approx(np.std(50 * values), rel=0.1)  # computed on the training split
     log = (tmp_path / "run" / "log.txt").read_text()
     assert f"({format_digits(run.test.in_units['mae'], 5)} in the target's unit)" in log
     in_unit = "mae in the target's unit"

@@ -31,7 +31,7 @@ def test_a_text_becomes_a_language_model(play: Path, tmp_path: Path) -> None:
     result = init(play)
     assert result.task == "language model"
     assert any("bytes are few" in text for text in result.warnings)
-    run = trained(result, tmp_path)  # the last character is in the test part alone, and so unknown
+    run = trained(result, tmp_path)  # the last character is only in the test part, so it is unknown
     assert run.validation is not None
     assert run.test is not None
     assert netspec.generate(run.run_dir, "To be", tokens=9)

@@ -1,4 +1,4 @@
-"""`netspec.init` of a path with nothing to learn from: what was looked for, and where the data may be instead."""
+"""`netspec.init` of a path without usable data: what was searched for, and where the data may be instead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_images(folder: Path, *classes: str) -> None:
 
 
 def problem_of(data: Path, **options: object) -> Problem:
-    """Return the only problem that `init` reports, after a check that nothing was written."""
+    """Return the only problem that `init` reports, after checking that nothing was written."""
     before = sorted(data.parent.rglob("*"))
     with pytest.raises(InputError) as caught:
         init(data, **options)  # type: ignore[arg-type]  # any option

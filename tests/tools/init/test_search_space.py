@@ -41,7 +41,7 @@ def names(result: InitResult) -> set[str]:
 
 
 def layers(result: InitResult, **values: Any) -> list[str]:
-    """Layers with these values of variables, whose shapes fit."""
+    """Return the layers for these values of variables; all shapes must fit."""
     overrides = {f"net.vars.{name}": value for name, value in values.items()}
     assert netspec.check(result.train, overrides=overrides, data=False).kind == "training"
     return [str(getattr(layer, "type", "")) for layer in load_train(result.train, overrides).net.layers]

@@ -66,7 +66,7 @@ def model(current_folder: Path) -> Path:
 
 
 def frozen(run: netspec.Run, *trunk: str | Path) -> bool:
-    """Whether a run kept the weights of the trunk, and trained its head."""
+    """Whether a run kept the weights of the trunk, and trained the head."""
     old, new = netspec.load(*trunk).parameters, netspec.load(run.run_dir).parameters
     same = all((new[f"trunk/{name}"] == array).all() for name, array in old.items())
     return same and bool((new["logits/bias"] != 0).any())
@@ -78,7 +78,7 @@ def test_three_commands(model: Path) -> None:
     assert "trunk `trunk`: 4 layers, for images of 16 × 16" in result.findings
     assert not any("prepared" in warning for warning in result.warnings)
     text = result.train.read_text()
-    assert "{type: Normalization, mean: [100.0, 110.0, 120.0], variance: 4000.0}" in text  # as the trunk's data
+    assert "{type: Normalization, mean: [100.0, 110.0, 120.0], variance: 4000.0}" in text  # as in the trunk
     assert "size: [16, 16]" in text
     assert "early_stopping: " in text
     assert netspec.check(result.train).kind == "training"
@@ -161,7 +161,7 @@ def test_an_unknown_preprocessing_is_guessed_with_a_note(model: Path) -> None:
     assert "mean: [123.675, 116.28, 103.53]" in text.replace("\n      # ", " ")
     net = result.net.read_text()
     assert "{type: Permute, dims: [2, 3, 1]}" in net  # channels last
-    assert "GlobalAveragePooling2D" in net  # the output of the trunk has positions
+    assert "GlobalAveragePooling2D" in net  # the output of the trunk is not a vector per image
     assert frozen(netspec.train(result.train, run_dir="tuned", device="reference", train={"max_epochs": 1}), "trunk")
 
 
@@ -184,7 +184,7 @@ def test_trunks_that_do_not_fit(model: Path) -> None:
 
 def test_few_images_train_for_some_steps(model: Path) -> None:
     text = init("photos").train.read_text()
-    assert "early_stopping: {patience: 150}" in text  # epochs of one step
+    assert "early_stopping: {patience: 150}" in text  # an epoch has one step
     assert "monitor: loss" in text
 
 

@@ -38,7 +38,7 @@ train: {max_steps: 6, test_every: 2, log_every: 1, seed: 1, log_gradient_norm: t
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The run directory; a step is timed in a moment."""
+    """Train a run; timing a step is fast here."""
     folder = tmp_path_factory.mktemp("work")
     for number, (name, color) in enumerate(
         {"blue": (20, 30, 230), EVIL: (230, 30, 20), "green": (20, 220, 30)}.items()
