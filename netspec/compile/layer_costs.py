@@ -45,7 +45,7 @@ def layer_costs(compiler: Compiler, built: NetGraph) -> Iterator[LayerCost]:
     for node in topological_order(built.values.values()):
         if not node.op.traits.source and not node.op.traits.view:
             flops[node.scope.layer] += flops_of(node)
-            counts = node in for_outputs and _counts_in_papers(node)  # auxiliary outputs of training do not
+            counts = node in for_outputs and _is_contraction_or_recurrence(node)  # auxiliary outputs of training do not
             contraction_flops[node.scope.layer] += flops_of(node) if counts else 0
             memory[node.scope.layer] += sum(value.type.nbytes for value in node.outputs)
     own_parameters: Counter[str] = Counter()
@@ -73,5 +73,5 @@ def flops_of(node: Node) -> int:
     return node.op.flops(*(value.type for value in node.inputs))
 
 
-def _counts_in_papers(node: Node) -> bool:
+def _is_contraction_or_recurrence(node: Node) -> bool:
     return is_contraction(node) or isinstance(node.op, RecurrentOp)

@@ -24,7 +24,7 @@ WORK = 4_000_000
 def assign_offsets(storages: Sequence[Storage]) -> int:
     """Assign offsets such that storages alive at the same time do not overlap; return the size of the arena."""
     lower_bound = peak_live_bytes(storages)
-    orders = [sorted(storages, key=key) for key in (_size, _area, _life)]
+    orders = [sorted(storages, key=key) for key in (_by_size, _by_area, _by_lifetime)]
     rounds = min(ROUNDS, WORK // (1 + len(storages) ** 2)) // len(orders)
     first = _first_fit(orders[0])
     best, total = first
@@ -45,15 +45,15 @@ def assign_offsets(storages: Sequence[Storage]) -> int:
     return total
 
 
-def _size(storage: Storage) -> tuple[int, int]:
+def _by_size(storage: Storage) -> tuple[int, int]:
     return -storage.size, storage.first_use
 
 
-def _area(storage: Storage) -> tuple[int, int]:
+def _by_area(storage: Storage) -> tuple[int, int]:
     return -storage.size * (1 + storage.last_use - storage.first_use), storage.first_use
 
 
-def _life(storage: Storage) -> tuple[int, int]:
+def _by_lifetime(storage: Storage) -> tuple[int, int]:
     return storage.first_use - storage.last_use, -storage.size
 
 

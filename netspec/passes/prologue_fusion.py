@@ -43,7 +43,7 @@ class FusePrologues(Pass):
             together = (node in guarded) == (reader in guarded) and node.scope.phase == reader.scope.phase
             return elementwise and together and value not in roots and {reader, *members}.issuperset(read[value])
 
-        def fed(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
+        def fuse_prologue(node: Node, inputs: tuple[Value, ...]) -> Sequence[Value] | None:
             for operand in node.op.traits.fusable_inputs:
                 old, new = node.inputs[operand], inputs[operand]
                 if node.inputs.count(old) == 1 and movable(old, node, ()):
@@ -55,7 +55,7 @@ class FusePrologues(Pass):
                             return op.call_multi(*operands)
             return None
 
-        return graph.rewrite(fed)
+        return graph.rewrite(fuse_prologue)
 
 
 class _PrologueBody:
@@ -106,8 +106,8 @@ class _PrologueBody:
     def _large(self) -> set[Value]:
         """Operands of the body with the result's shape that the heavy op does not read anyway."""
         read = {value for node in self.inside for value in node.inputs if value.node not in self.inside}
-        free = {*self.stored, *self.recomputed}
-        return {value for value in read if value.shape == self.result.shape} - free
+        available = {*self.stored, *self.recomputed}
+        return {value for value in read if value.shape == self.result.shape} - available
 
     def as_op(self, node: Node, operand: int) -> tuple[PrologueFused, list[Value]]:
         """The heavy op with this prologue, and its operands."""

@@ -22,11 +22,11 @@ class CopyAliasedStates(Pass):
 
     def run(self, graph: Graph) -> Graph:
         """The graph in which no result is a state that the step writes."""
-        written = {name for name, value in graph.updates.items() if _state_behind(value) != name}
+        written = {name for name, value in graph.updates.items() if _aliased_state(value) != name}
         copies: dict[Value, Value] = {}
 
-        def own(value: Value, of: str | None = None) -> Value:
-            state = _state_behind(value)
+        def copy_if_aliased(value: Value, of: str | None = None) -> Value:
+            state = _aliased_state(value)
             if state not in written or state == of:
                 return value
             if value not in copies:
@@ -35,13 +35,13 @@ class CopyAliasedStates(Pass):
             return copies[value]
 
         return Graph(
-            {name: own(value) for name, value in graph.outputs.items()},
-            {name: own(value, name) for name, value in graph.updates.items()},
+            {name: copy_if_aliased(value) for name, value in graph.outputs.items()},
+            {name: copy_if_aliased(value, name) for name, value in graph.updates.items()},
             graph.guard,
         )
 
 
-def _state_behind(value: Value) -> str | None:
+def _aliased_state(value: Value) -> str | None:
     """The name of the state whose memory the value is, directly or through views."""
     op = value.base.op
     return op.label if isinstance(op, State) else None

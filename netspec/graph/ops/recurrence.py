@@ -35,12 +35,12 @@ class CellGradient:
     results_read: tuple[int, ...]
     """Indices of the recurrence's results that the body reads."""
     carried: tuple[int, ...]
-    """The states through which a gradient reaches the previous step without the matrix product."""
+    """Indices of the states through which a gradient reaches the previous step other than by the matrix product."""
     body: Fused
     """results read…, mask of valid steps (if masked), dy, gradient of h through the next product, carried… →
     gradients of gates…, products…, carried…"""
     shared: bool
-    """Whether the gradients of the products equal those of the gates, and are not returned separately."""
+    """Whether the gradients of products equal the gradients of gates, and are not returned separately."""
     masked: bool
     """Whether there is a mask."""
     flow_indices: tuple[tuple[int, ...], ...]
@@ -74,7 +74,7 @@ def masked_cell(cell: Fused, before: int, dtype: DType) -> Fused:
 def cell_gradient(
     cell: Fused, gates: int, products: int, product_state: int, masked: bool, dtype: DType
 ) -> CellGradient:
-    """The gradient of a cell; with `masked` its last operand says whether the step is valid."""
+    """The gradient of a cell; with `masked`, the cell's last operand says whether the step is valid."""
     element_type, preceding = TensorType((1,), dtype), gates + products
     operands = [Input(f"{index}", element_type)() for index in range(cell.arity - masked)]
     valid = [Input("valid", element_type.with_dtype(DType.BOOL))()] * masked

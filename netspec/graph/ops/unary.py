@@ -77,7 +77,7 @@ class Sqrt(Unary):
 
 
 class Sign(NoGradient):
-    """-1, 0 or 1"""
+    """The sign of x: -1, 0 or 1"""
 
     traits = ELEMENTWISE
     onnx = OnnxMap("Sign")

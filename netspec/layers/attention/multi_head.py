@@ -296,12 +296,15 @@ class MultiHeadAttention(HeadsSpec):
     def extend_keys(self, builder: Builder, keys: Value, values: Value) -> tuple[Value, Value]:
         """Append a learned step, a step of zeros, or both."""
         if self.add_bias_kv:
-            keys, values = self._with_learned(builder, "bias_k", keys), self._with_learned(builder, "bias_v", values)
+            keys, values = (
+                self._append_learned(builder, "bias_k", keys),
+                self._append_learned(builder, "bias_v", values),
+            )
         if self.add_zero_attn:
             keys, values = PadAxis(1, 0, 1)(keys), PadAxis(1, 0, 1)(values)
         return keys, values
 
-    def _with_learned(self, builder: Builder, name: str, x: Value) -> Value:
+    def _append_learned(self, builder: Builder, name: str, x: Value) -> Value:
         """Append the parameter `name` to x, (N, S, heads, size), as a further position."""
         _, steps, heads, size = x.shape
         initial = MatrixInitial(self.kernel_initializer, (1, 1, heads * size))
@@ -330,21 +333,21 @@ class MultiHeadAttention(HeadsSpec):
     ) -> AttentionResult:
         """query: (N, T, …), value, key: (N, S, …), attention_mask: (N, T, S), nonzero to attend → (N, T, …)."""
         if len(query.shape) > 3:
-            return self._over_axes(builder, query, value, key, attention_mask)
+            return self._attend_over_axes(builder, query, value, key, attention_mask)
         require(
             self.attention_axes in (None, (1,), (-2,)),
             "attention over a sequence must be along axis 1",
             expected="`attention_axes: 1`",
             got=list(self.attention_axes or ()),
         )
-        return self._of_sequences(builder, query, value, key, attention_mask)
+        return self._attend_sequences(builder, query, value, key, attention_mask)
 
-    def _of_sequences(self, builder: Builder, query: Value, *others: Value | None) -> AttentionResult:
+    def _attend_sequences(self, builder: Builder, query: Value, *others: Value | None) -> AttentionResult:
         return self.attend_heads(
             builder, _inputs(builder, query, *others), *self.head_sizes(), self.step_outputs(query)
         )
 
-    def _over_axes(
+    def _attend_over_axes(
         self, builder: Builder, query: Value, value: Value | None, key: Value | None, mask: Value | None
     ) -> AttentionResult:
         """Attention over folded axes: each position of the other axes holds one sequence."""
@@ -355,7 +358,7 @@ class MultiHeadAttention(HeadsSpec):
                 expected="(batch, steps, features)", got=query.type,
             )  # fmt: skip
         last = key if key is not None else value if value is not None else query
-        result = self._of_sequences(
+        result = self._attend_sequences(
             builder,
             folding.fold(query, query),
             *(None if x is None else folding.fold(query, x) for x in (value, key)),

@@ -40,7 +40,7 @@ class EmbeddingBase(LayerSpec):
         shape = (self.input_dim, self.output_dim)
         return builder.parameter_of(self, "embeddings", shape)
 
-    def looked_up(self, builder: Builder, table: Value, index: Value) -> Value:
+    def look_up(self, builder: Builder, table: Value, index: Value) -> Value:
         """index: (N, …) → (N, …, output_dim)."""
         require(
             not index.dtype.is_float,
@@ -73,7 +73,7 @@ class Embedding(EmbeddingBase):
 
     def build(self, builder: Builder, index: Value) -> Value:
         """index: (N, …) → (N, …, output_dim)."""
-        return self.looked_up(builder, self.table(builder), index)
+        return self.look_up(builder, self.table(builder), index)
 
 
 @LAYERS.register
@@ -111,7 +111,7 @@ class ReversibleEmbedding(EmbeddingBase):
     def build(self, builder: Builder, x: Value) -> Value:
         """x: (N, …) → (N, …, output_dim), or with `reverse` (N, …, output_dim) → (N, …, input_dim)."""
         if not self.reverse:
-            return self.looked_up(builder, self.table(builder), x)
+            return self.look_up(builder, self.table(builder), x)
         require(
             len(x.shape) >= 2 and x.shape[-1] == self.output_dim,
             "the vectors must be as long as the embeddings",

@@ -202,7 +202,7 @@ class GraphFormula(Formula):
                 raise self.fail(node, f"{self.source(node)} has no value") from None
         if sign == "**" and isinstance(left, Value) and left.dtype.is_float and not isinstance(right, Value):
             return Pow(right)(left)
-        first, second = self._values(node, [left, right], alike=sign != "**")
+        first, second = self._values(node, [left, right], common_type=sign != "**")
         if sign == "/" and not first.dtype.is_float:
             hint = "x // y rounds down, quotient(x, y) rounds toward 0"
             raise self.fail(node, "`/` is not defined for integers", hint=hint)
@@ -256,18 +256,18 @@ class GraphFormula(Formula):
             raise self.fail(node, "this is not a condition", expected="a comparison, such as x > 0")
         return value
 
-    def _values(self, node: ast.expr, values: Sequence[Any], *, alike: bool = True) -> list[Value]:
-        """Convert constants to the type of the other operands; if `alike`, convert all operands to a common type."""
+    def _values(self, node: ast.expr, values: Sequence[Any], *, common_type: bool = True) -> list[Value]:
+        """Convert constants to the type of the other operands; if `common_type`, convert all operands to one type."""
         types = dict.fromkeys(value.dtype for value in values if isinstance(value, Value))
         floats = [dtype for dtype in types if dtype.is_float]
         dtype = next(iter(types), self.dtype)
-        if alike and len(types) > 1:
+        if common_type and len(types) > 1:
             dtype = floats[0] if floats else DType.INT64
         for value in values:
             if not (isinstance(value, Value) or dtype.is_float or float(value).is_integer()):
                 raise self.fail(node, f"{value:g} must be an integer: the expression computes with integers")
         operands = [value if isinstance(value, Value) else scalar(value, dtype) for value in values]
-        return [cast(operand, dtype) for operand in operands] if alike else operands
+        return [cast(operand, dtype) for operand in operands] if common_type else operands
 
     def _number(self, node: ast.expr, value: Any) -> Any:
         if isinstance(value, Value) and value.dtype == DType.BOOL:

@@ -59,14 +59,14 @@ class InfoGain(ProbabilityFields, PairLoss):
     def per_element(self, builder: Builder, prediction: Value, label: Value) -> ElementLosses:
         """prediction: (N, …, C, …), label: (N, …) → (N, …)."""
         scores, label, axis = class_scores(builder, prediction, label, self.axis)
-        worth = Gather()(constant(self.numbers(scores.shape[axis], str(builder.dtype))), label)
-        rank = len(worth.shape)
+        weights = Gather()(constant(self.class_matrix(scores.shape[axis], str(builder.dtype))), label)
+        rank = len(weights.shape)
         order = (*range(axis), rank - 1, *range(axis, rank - 1))
         if order != tuple(range(rank)):
-            worth = Transpose(order)(worth)
-        return ElementLosses(-ReduceSum((axis,))(worth * log_probabilities(scores, axis, self.from_logits)))
+            weights = Transpose(order)(weights)
+        return ElementLosses(-ReduceSum((axis,))(weights * log_probabilities(scores, axis, self.from_logits)))
 
-    def numbers(self, count: int, dtype: str) -> Any:
+    def class_matrix(self, count: int, dtype: str) -> Any:
         """H as an array (count, count). Raises a located error if it has another size."""
         import numpy as np
 

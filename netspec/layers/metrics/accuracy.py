@@ -18,7 +18,7 @@ from netspec.schema.specs.spec import Spec
 
 
 class ClassAxis(Spec):
-    """Field of metrics of classes."""
+    """The field `axis` of metrics of classes."""
 
     axis: int = -1
     """The axis of the classes."""

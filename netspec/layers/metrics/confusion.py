@@ -14,7 +14,7 @@ from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import PositiveInt, require
 from netspec.layers.losses_and_metrics import MetricResult, MetricSpec
-from netspec.layers.metrics.counting import Counts, ThresholdGrid, Thresholds, positives
+from netspec.layers.metrics.counting import Counts, ThresholdGrid, Thresholds, threshold_counts
 from netspec.layers.targets import align_target
 from netspec.schema.specs.kinds import METRICS
 from netspec.schema.specs.spec import Spec
@@ -46,7 +46,7 @@ class ThresholdMetric(MetricSpec):
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction, target: (N, …) → counts by target and number of thresholds exceeded, (1, 2, thresholds + 1)."""
         prediction, target = align_target(builder, prediction, target)
-        return (positives(builder, ThresholdGrid.of(*self.thresholds), prediction, target),)
+        return (threshold_counts(builder, ThresholdGrid.of(*self.thresholds), prediction, target),)
 
 
 @METRICS.register
@@ -163,7 +163,7 @@ class PrecisionRecallBase(ClassIdField, MetricSpec):
             )
             prediction = call_elementwise(Where(), InTopK(self.top_k)(prediction), prediction, BELOW_THRESHOLDS)
         prediction, target = self.select_class(prediction, target)
-        return (positives(builder, ThresholdGrid.of(*self._levels), prediction, target),)
+        return (threshold_counts(builder, ThresholdGrid.of(*self._levels), prediction, target),)
 
     @property
     def _levels(self) -> tuple[float, ...]:
@@ -211,8 +211,8 @@ class ConstrainedBest(ClassIdField, MetricSpec):
     def build(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, ...]:
         """prediction, target: (N, …) → counts by target and number of thresholds exceeded, (1, 2, thresholds + 1)."""
         prediction, target = self.select_class(*align_target(builder, prediction, target))
-        levels = ThresholdGrid.of(0.5) if self.num_thresholds == 1 else ThresholdGrid(None, self.num_thresholds)
-        return (positives(builder, levels, prediction, target),)
+        grid = ThresholdGrid.of(0.5) if self.num_thresholds == 1 else ThresholdGrid(None, self.num_thresholds)
+        return (threshold_counts(builder, grid, prediction, target),)
 
     @staticmethod
     def best(rates: Any, constrained: Any, minimum: float) -> float:

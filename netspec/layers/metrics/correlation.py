@@ -118,9 +118,9 @@ class R2Score(MetricSpec):
             scores = safe_quotient((spread * scores).sum(keepdims=True), spread.sum(keepdims=True))
         elif self.class_aggregation is not None:
             scores = scores.mean(keepdims=True)
-        free = float(totals[4]) - 1 - self.num_regressors
-        if self.num_regressors and free > 0:
-            scores = 1 - (1 - scores) * (float(totals[4]) - 1) / free
+        degrees_of_freedom = float(totals[4]) - 1 - self.num_regressors
+        if self.num_regressors and degrees_of_freedom > 0:
+            scores = 1 - (1 - scores) * (float(totals[4]) - 1) / degrees_of_freedom
         if self.class_aggregation is not None:
             return float(scores[0])
         return {str(index): float(score) for index, score in enumerate(scores)}

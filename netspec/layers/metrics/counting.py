@@ -81,16 +81,16 @@ def weighted_bincount(index: Value, rows: int, weights: Value | None) -> Value:
     return ScatterRows(rows)(reshape_to(ones, (size,)), reshape_to(index, (size,)))
 
 
-def positives(builder: Builder, levels: ThresholdGrid, prediction: Value, target: Value, groups: int = 1,
-              more: tuple[Value, ...] = ()) -> Value:  # fmt: skip
+def threshold_counts(builder: Builder, grid: ThresholdGrid, prediction: Value, target: Value, groups: int = 1,
+                     extra_weights: tuple[Value, ...] = ()) -> Value:  # fmt: skip
     """Totals (groups, 2, thresholds + 1): elements by target and number of thresholds exceeded.
 
-    With several groups, each element of the last axis is a group. `more` are weights in addition to the sample weights.
+    With several groups, each element of the last axis is a group. `extra_weights` multiply the sample weights.
     """
-    _, weights, _ = ElementLosses(prediction, weights=more).weighted(builder)
-    bins = levels.count + 1
+    _, weights, _ = ElementLosses(prediction, weights=extra_weights).weighted(builder)
+    bins = grid.count + 1
     no = cast(call_elementwise(Equal(), target, 0.0), DType.INT64)
-    index = levels.exceeded(prediction) + (1 - no) * bins
+    index = grid.exceeded(prediction) + (1 - no) * bins
     if groups > 1:
         import numpy as np
 
@@ -109,7 +109,7 @@ class Counts:
 
     @classmethod
     def of(cls, total: Any) -> Counts:
-        """Compute counts from the totals that `positives` builds, summed over batches."""
+        """Compute counts from the totals that `threshold_counts` builds, summed over batches."""
         from_above = total[..., ::-1].cumsum(-1)[..., ::-1]
         over, all_ = from_above[..., 1:], from_above[..., :1]
         (fp, tp), (no, yes) = (over[:, 0], over[:, 1]), (all_[:, 0], all_[:, 1])

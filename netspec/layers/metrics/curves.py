@@ -14,7 +14,7 @@ from netspec.graph.value import Value
 from netspec.layers.base import Builder, Sample
 from netspec.layers.checks import require
 from netspec.layers.losses_and_metrics import MetricResult, MetricSpec
-from netspec.layers.metrics.counting import Counts, ThresholdGrid, Thresholds, positives, safe_quotient
+from netspec.layers.metrics.counting import Counts, ThresholdGrid, Thresholds, safe_quotient, threshold_counts
 from netspec.layers.targets import EPSILON, align_target, one_hot_target
 from netspec.schema.specs.kinds import METRICS
 from netspec.schema.specs.spec import describe, problem
@@ -88,7 +88,7 @@ class AUC(MetricSpec):
         require(
             rank == 2 or not self.multi_label, "`multi_label` needs a matrix", expected="(N, C)", got=prediction.type
         )
-        more: tuple[Value, ...] = ()
+        extra_weights: tuple[Value, ...] = ()
         if self.label_weights is not None:
             fits = rank == 2 and len(self.label_weights) == count
             expected = f"{count} numbers" if rank == 2 else "a prediction (N, C)"
@@ -101,8 +101,8 @@ class AUC(MetricSpec):
             if not separate:
                 import numpy as np
 
-                more = (constant(np.array([self.label_weights], str(builder.dtype))),)
-        return (positives(builder, self._levels, prediction, target, count if separate else 1, more),)
+                extra_weights = (constant(np.array([self.label_weights], str(builder.dtype))),)
+        return (threshold_counts(builder, self._levels, prediction, target, count if separate else 1, extra_weights),)
 
     def _operands(self, builder: Builder, prediction: Value, target: Value) -> tuple[Value, Value, bool]:
         """Probabilities and targets of one shape, and whether each class on the last axis has a separate curve."""

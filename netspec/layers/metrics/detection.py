@@ -86,7 +86,7 @@ class DetectionMetric(BoxSelection, MetricSpec):
             used = have_area(boxes[sample])
             detections = self.select(prediction[sample])
             arguments = boxes[sample][used], labels[sample][used], crowd[sample][used] > 0
-            rows.append(matched(detections, *arguments, self.iou_thresholds))
+            rows.append(match_detections(detections, *arguments, self.iou_thresholds))
             counts.append(np.bincount(arguments[1][~arguments[2]], minlength=classes)[:classes])
         return np.concatenate(rows), np.stack(counts)
 
@@ -113,7 +113,9 @@ class DetectionMetric(BoxSelection, MetricSpec):
         return precision, recall, objects
 
 
-def matched(detections: Array, boxes: Array, labels: Array, crowd: Array, thresholds: Sequence[float]) -> Array:
+def match_detections(
+    detections: Array, boxes: Array, labels: Array, crowd: Array, thresholds: Sequence[float]
+) -> Array:
     """Match each detection of an image with the best unmatched box of its class.
 
     detections: (D, 6), the most probable first, boxes: (K, 4), labels: (K), crowd: (K) of bool → (D, 2 + thresholds).

@@ -56,7 +56,7 @@ class ZeroPointFields(IntegerProduct):
     zero_point_initializer: Initializer = Zeros()
     """First values of `zero_point`, the input's, unless it is computed, and of `kernel_zero_point`."""
 
-    def zeros(
+    def zero_points(
         self, builder: Builder, x: Value, zero_point: Value | None, channels: int, dtype: DType
     ) -> tuple[Value, Value]:
         """Zero points of the input, () or one per sample, and of the kernel, () or (channels)."""
@@ -89,15 +89,17 @@ class RequantizeFields(IntegerProduct):
     zero_point_initializer: Initializer = Zeros()
     """First values of `input_zero_point`, `kernel_zero_point` and `output_zero_point`."""
 
-    def scaled(self, builder: Builder, name: str, dtype: DType, shape: tuple[int, ...] = ()) -> tuple[Value, Value]:
+    def scale_and_zero_point(
+        self, builder: Builder, name: str, dtype: DType, shape: tuple[int, ...] = ()
+    ) -> tuple[Value, Value]:
         """Scale and zero point of the input, the kernel or the output."""
         scale = builder.statistic(f"{name}_scale", shape, self.scale_initializer)
         return scale, builder.statistic(f"{name}_zero_point", shape, self.zero_point_initializer, dtype)
 
-    def requantized(self, builder: Builder, sums: Value, factor: Value) -> Value:
+    def requantize(self, builder: Builder, sums: Value, factor: Value) -> Value:
         """Requantize integer sums, each of which stands for sum · `factor`, with the output's scale."""
         dtype = DType(self.dtype)
-        scale, zero_point = self.scaled(builder, "output", dtype)
+        scale, zero_point = self.scale_and_zero_point(builder, "output", dtype)
         return QuantizeLinear(None, 0, dtype)(
             cast(sums, builder.dtype) * (factor / scale), scalar(1.0, builder.dtype), zero_point
         )
@@ -184,8 +186,8 @@ class ConvInteger(ZeroPointFields, IntegerConvBase):
     def build(self, builder: Builder, x: Value, zero_point: Value | None = None) -> Value:
         """x: (N, C, …), zero_point: (N) → (N, filters, …), int32."""
         window, kernel = self.window(self.data(x)), self.kernels(builder, x)
-        zeros = self.zeros(builder, x, zero_point, self.filters, kernel.dtype)
-        return ConvInteger8(window, self.groups)(x, kernel, *zeros)
+        zero_points = self.zero_points(builder, x, zero_point, self.filters, kernel.dtype)
+        return ConvInteger8(window, self.groups)(x, kernel, *zero_points)
 
 
 @LAYERS.register
@@ -210,14 +212,14 @@ class QLinearConv(RequantizeFields, IntegerConvBase):
         """x: (N, C, …) → (N, filters, …)."""
         window, kernel = self.window(self.data(x)), self.kernels(builder, x)
         column = (self.filters, *(1 for _ in self.kernel_size))
-        scale, zero_point = self.scaled(builder, "input", x.dtype)
+        scale, zero_point = self.scale_and_zero_point(builder, "input", x.dtype)
         channels = (self.filters,) if self.per_channel else ()
-        kernel_scale, kernel_zero = self.scaled(builder, "kernel", kernel.dtype, channels)
+        kernel_scale, kernel_zero = self.scale_and_zero_point(builder, "kernel", kernel.dtype, channels)
         sums = ConvInteger8(window, self.groups)(x, kernel, zero_point, kernel_zero)
         if self.use_bias:
             sums = sums + reshape_to(builder.statistic("bias", (self.filters,), Zeros(), DType.INT32), column)
         factor = scale * (reshape_to(kernel_scale, column) if self.per_channel else kernel_scale)
-        return self.requantized(builder, sums, factor)
+        return self.requantize(builder, sums, factor)
 
 
 class IntegerDenseBase(IntegerProduct):
@@ -271,7 +273,7 @@ class MatMulInteger(ZeroPointFields, IntegerDenseBase):
         matrix_input, zero_point = (second, third) if self.units is None else (None, second)
         matrix = self.matrix(builder, x, matrix_input)
         columns = matrix.shape[-1]
-        zero, of_kernel = self.zeros(builder, x, zero_point, columns, matrix.dtype)
+        zero, of_kernel = self.zero_points(builder, x, zero_point, columns, matrix.dtype)
         return ops.MatMulInteger()(x, matrix, zero, of_kernel)
 
 
@@ -295,7 +297,7 @@ class QLinearMatMul(RequantizeFields, IntegerDenseBase):
     def build(self, builder: Builder, x: Value, second: Value | None = None) -> Value:
         """x: (N, …, features), a matrix unless the layer has one → (N, …, units)."""
         matrix = self.matrix(builder, x, second)
-        scale, zero_point = self.scaled(builder, "input", x.dtype)
+        scale, zero_point = self.scale_and_zero_point(builder, "input", x.dtype)
         channels = matrix.shape[-1:] if self.per_channel else ()
-        kernel_scale, kernel_zero = self.scaled(builder, "kernel", matrix.dtype, channels)
-        return self.requantized(builder, ops.MatMulInteger()(x, matrix, zero_point, kernel_zero), scale * kernel_scale)
+        kernel_scale, kernel_zero = self.scale_and_zero_point(builder, "kernel", matrix.dtype, channels)
+        return self.requantize(builder, ops.MatMulInteger()(x, matrix, zero_point, kernel_zero), scale * kernel_scale)

@@ -171,5 +171,5 @@ class DynamicQuantizeLinear(LayerSpec):
         scale = call_elementwise(Where(), call_elementwise(Equal(), span, 0.0), 1.0, span)
         quantize = ops.QuantizeLinear(None, 0, DType.UINT8)
         zero_point = quantize(-least, scale, scalar(0, DType.UINT8))
-        lies = (x.shape[0], *(1 for _ in axes))
-        return quantize(x, reshape_to(scale, lies), reshape_to(zero_point, lies)), scale, zero_point
+        shape = (x.shape[0], *(1 for _ in axes))
+        return quantize(x, reshape_to(scale, shape), reshape_to(zero_point, shape)), scale, zero_point

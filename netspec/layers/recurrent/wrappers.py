@@ -140,8 +140,13 @@ class Bidirectional(WrapperSpec):
     def output_names(self) -> tuple[str, ...]:
         """The merged output, or both outputs; then, with `return_state`, the final states of both layers."""
         outputs = ("forward", "backward") if self.merge_mode is None else ("output",)
-        ways = zip(("forward", "backward"), self._both(), strict=True)
-        states = [f"{way}_{name}" for way, layer in ways if layer.return_state for name in layer.state_names()]
+        directions = zip(("forward", "backward"), self._both(), strict=True)
+        states = [
+            f"{direction}_{name}"
+            for direction, layer in directions
+            if layer.return_state
+            for name in layer.state_names()
+        ]
         return (*outputs, *states) if states or len(outputs) > 1 else ()
 
     def build(self, builder: Builder, x: Value, *states: Value) -> Value | tuple[Value, ...]:

@@ -44,7 +44,7 @@ class BoxSelection(Spec):
         detected = scores[cells, classes]
         order = np.argsort(-detected, kind="stable")[:MAX_CANDIDATES]
         boxes, classes, detected = boxes[cells[order]].clip(0, 1), classes[order], detected[order]
-        indices = suppressed(boxes, classes, self.nms_threshold, self.max_detections)
+        indices = non_maximum_suppression(boxes, classes, self.nms_threshold, self.max_detections)
         return np.column_stack([boxes[indices], detected[indices], classes[indices]])
 
 
@@ -53,8 +53,8 @@ def box_selection(fields: object) -> BoxSelection | None:
     return fields if isinstance(fields, BoxSelection) else None
 
 
-def suppressed(boxes: Array, classes: Array, threshold: float, most: int) -> list[int]:
-    """Return the indices of the boxes that remain after non-maximum suppression within each class, at most `most`.
+def non_maximum_suppression(boxes: Array, classes: Array, threshold: float, max_boxes: int) -> list[int]:
+    """Return the indices of the boxes that remain after non-maximum suppression within each class, at most `max_boxes`.
 
     boxes: (K, 4) in descending order of their scores, classes: (K).
     """
@@ -62,7 +62,7 @@ def suppressed(boxes: Array, classes: Array, threshold: float, most: int) -> lis
 
     selected: list[int] = []
     remaining = np.arange(len(boxes))
-    while len(remaining) and len(selected) < most:
+    while len(remaining) and len(selected) < max_boxes:
         first, remaining = remaining[0], remaining[1:]
         selected.append(int(first))
         overlap = box_overlaps(boxes[first : first + 1], boxes[remaining])[0]

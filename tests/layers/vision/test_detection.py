@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from netspec.graph.value import ShapeMismatch
-from netspec.layers.metrics.detection import average_precision, matched
-from netspec.layers.vision.boxes import BoxSelection, box_overlaps, suppressed
+from netspec.layers.metrics.detection import average_precision, match_detections
+from netspec.layers.vision.boxes import BoxSelection, box_overlaps, non_maximum_suppression
 from tests.layers.apply import layer, loss, metric
 
 LOG_ODDS = log(99)
@@ -144,9 +144,9 @@ def test_overlaps():
 
 def test_non_maximum_suppression_keeps_other_classes_and_boxes_that_overlap_little():
     boxes = np.array([[0, 0, 2, 2], [0, 0, 2, 1.9], [0, 0, 2, 1.9], [1, 1, 3, 3]], float)
-    assert suppressed(boxes, np.array([0, 0, 1, 0]), 0.5, 10) == [0, 2, 3]
-    assert suppressed(boxes, np.array([0, 0, 1, 0]), 0.1, 10) == [0, 2]
-    assert suppressed(boxes, np.array([0, 0, 1, 0]), 0.5, 2) == [0, 2]
+    assert non_maximum_suppression(boxes, np.array([0, 0, 1, 0]), 0.5, 10) == [0, 2, 3]
+    assert non_maximum_suppression(boxes, np.array([0, 0, 1, 0]), 0.1, 10) == [0, 2]
+    assert non_maximum_suppression(boxes, np.array([0, 0, 1, 0]), 0.5, 2) == [0, 2]
 
 
 def test_suppression_equals_onnx():
@@ -190,10 +190,10 @@ def test_average_precision_by_hand():
 def test_detections_match_the_free_box_that_they_overlap_most():
     boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 8]], float)
     actual = np.array([[0, 0, 10, 9, 0.9, 0], [0, 0, 10, 8, 0.8, 0], [0, 0, 10, 8, 0.7, 0], [0, 0, 10, 8, 0.6, 1]])
-    states = matched(actual, boxes, np.array([0, 0]), np.array([False, False]), [0.5, 0.85])[:, 2:]
+    states = match_detections(actual, boxes, np.array([0, 0]), np.array([False, False]), [0.5, 0.85])[:, 2:]
     # The first overlaps 0.9 and 8/9: it takes the first box. The second takes the other one, the third finds none.
     assert states.tolist() == [[1, 1], [1, 1], [0, 0], [0, 0]]
-    states = matched(actual, boxes, np.array([0, 0]), np.array([False, True]), [0.5])[:, 2]
+    states = match_detections(actual, boxes, np.array([0, 0]), np.array([False, True]), [0.5])[:, 2]
     assert states.tolist() == [1, -1, -1, 0]
 
 
