@@ -14,7 +14,7 @@ from weakref import WeakSet
 if TYPE_CHECKING:
     from netspec.errors import InputError
 
-NAP = 5e-5
+POLL_INTERVAL = 5e-5
 """Seconds between two checks whether a call is complete."""
 
 
@@ -61,7 +61,7 @@ class ProcessGroup:
     def wait_until(self, done: Callable[[], bool]) -> None:
         """Wait until `done()` is true. Raises `PeerFailure` if another worker has failed."""
         while not done():
-            time.sleep(NAP)
+            time.sleep(POLL_INTERVAL)
 
     def gpu_link_error(self) -> InputError | None:
         """Return the error if the workers' GPUs can't communicate."""

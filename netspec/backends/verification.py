@@ -216,7 +216,7 @@ class _Supervisor:
             reader = Thread(target=_read_lines, args=(process.stdout, events), daemon=True)
             reader.start()
             try:
-                return self._follow(events, lambda: _exit_reason(process, messages))
+                return self._handle_events(events, lambda: _exit_reason(process, messages))
             finally:
                 process.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):  # a call of the driver may not end
@@ -226,7 +226,7 @@ class _Supervisor:
     def _left(self) -> float:
         return self._began + self._limits.total - time.monotonic()
 
-    def _follow(self, events: Queue[dict[str, Any] | None], exit_reason: Callable[[], str]) -> bool:
+    def _handle_events(self, events: Queue[dict[str, Any] | None], exit_reason: Callable[[], str]) -> bool:
         """Handle the events of a process; return whether a new process must continue."""
         current: tuple[str, CheckKind] | None = None
         call, wait = "", self._left()
@@ -234,10 +234,10 @@ class _Supervisor:
             try:
                 event = events.get(timeout=max(0.0, wait))
             except Empty:
-                return self._broken(current, call, f"no answer in {wait:.0f} s")
+                return self._record_crash(current, call, f"no answer in {wait:.0f} s")
             wait = self._limits.call
             if event is None:
-                return self._broken(current, call, exit_reason())
+                return self._record_crash(current, call, exit_reason())
             match event["event"]:
                 case "unusable":
                     self._problem = event["reason"]
@@ -257,7 +257,7 @@ class _Supervisor:
                 case "done":
                     return False
 
-    def _broken(self, current: tuple[str, CheckKind] | None, call: str, reason: str) -> bool:
+    def _record_crash(self, current: tuple[str, CheckKind] | None, call: str, reason: str) -> bool:
         """Record a crash or a hang; return whether to continue with the other checks."""
         if current is None:
             self._problem = reason

@@ -79,7 +79,7 @@ HOGWILD_REASON = (
     "workers of `hogwild` change each other's weights during a step; use `strategy: all_reduce` to get a capsule"
 )
 """Why workers with weights in shared memory write no capsule of a gradient that is not finite."""
-ALL_AT_ONCE = 1 << 62
+UNLIMITED = 1 << 62
 """Bytes of a bucket that holds all gradients."""
 
 
@@ -183,7 +183,7 @@ class WorkerSession(Session):
         if self.size < self.world_group.size:
             shares = [float(rank >= self.size) for rank in range(self.world_group.size)]
             role = ProcessRole.UPDATE if self.is_server else ProcessRole.GRADIENTS
-            config = ShardingConfig(self.world_group.rank, shares, ALL_AT_ONCE, ALL_AT_ONCE)
+            config = ShardingConfig(self.world_group.rank, shares, UNLIMITED, UNLIMITED)
             return ParameterServerPlan(config, role)
         if is_distributed and self.joint_steps and isinstance(strategy, SynchronousStrategy):
             return self._data_parallel_plan(spec, strategy)

@@ -10,7 +10,7 @@ import yaml
 
 from netspec.compile import Compiler, ProgramKind
 from netspec.distributed.partitioning.pipeline.partition import (
-    NEAR,
+    COST_TOLERANCE,
     PipelineConfig,
     PipelineStages,
     balance_stages,
@@ -54,7 +54,7 @@ def test_cuts_are_the_best_of_all(parts: int) -> None:
             return max(sum(costs[a:b]) for a, b in pairwise((*begins, len(costs))))  # noqa: B023  # called at once
 
         every = [(0, *rest) for rest in combinations(range(1, 6), parts - 1)]
-        good = [candidate for candidate in every if worst(candidate) <= NEAR * min(map(worst, every))]
+        good = [candidate for candidate in every if worst(candidate) <= COST_TOLERANCE * min(map(worst, every))]
         assert sum(carried[b - 1] for b in actual[1:]) == min(
             sum(carried[b - 1] for b in bounds[1:]) for bounds in good
         )

@@ -14,7 +14,7 @@ from netspec.graph.ops.reduce import ReduceMean, Reduction
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
-REDUCED = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
+REDUCIBLE = (DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64)
 """Supported element types."""
 
 
@@ -72,7 +72,7 @@ class BaseReductionKernel(Kernel):
 
     def reject_reason(self, op: Reduction, *types: TensorType) -> str | None:
         (x,) = types
-        if x.dtype not in REDUCED:
+        if x.dtype not in REDUCIBLE:
             return f"no reduction of {x.dtype}"
         if isinstance(op, ReduceMean) and not x.dtype.is_float:
             return "the mean of integers is not supported"

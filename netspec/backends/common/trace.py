@@ -15,7 +15,7 @@ from netspec.graph.fused import Fused
 from netspec.graph.op import Op
 from netspec.graph.types import DType, TensorType
 
-CODED = frozenset({DType.FLOAT64, DType.FLOAT32, DType.INT64, DType.INT32, DType.UINT8, DType.BOOL})
+TRACEABLE = frozenset({DType.FLOAT64, DType.FLOAT32, DType.INT64, DType.INT32, DType.UINT8, DType.BOOL})
 """Supported element types: those in which scalar code agrees with NumPy."""
 Operand = Any
 """A symbol, or a Python number."""
@@ -90,7 +90,7 @@ class Symbol:
     __slots__ = ("dtype", "name", "trace")
 
     def __init__(self, trace: Trace, name: str, dtype: DType) -> None:
-        if dtype not in CODED:
+        if dtype not in TRACEABLE:
             raise Untraceable(f"it computes in {dtype}")
         self.trace, self.name, self.dtype = trace, name, ElementType(trace, dtype)
 

@@ -65,7 +65,7 @@ class ContractionKernel(Kernel):
     unrounded: ClassVar[bool] = True
     """Whether the library writes 16-bit results unrounded, so that the epilogue rounds them."""
 
-    def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Op, types: Sequence[TensorType]) -> str | None:
         """Return why the library cannot compute the contraction; None if it can."""
         raise NotImplementedError  # abstract
 
@@ -88,7 +88,7 @@ class ContractionKernel(Kernel):
             return f"{self.library} multiplies floats, not {types[0].dtype}"
         if self.tf32 and types[0].dtype != DType.FLOAT32:
             return f"{types[0].dtype} is not rounded to tf32"
-        reason = self.declines(anchor_of(op), types)
+        reason = self.decline_reason(anchor_of(op), types)
         if reason is not None or not isinstance(op, EpilogueFused):
             return reason
         first = op.anchor.infer(*types[: op.anchor_arity])

@@ -134,17 +134,17 @@ def gpu_reject_reason(why: str | None = None) -> str | None:
     A collective call with the same answer on all workers: the reason of one worker applies to all. Raises `InputError`
     if there is a GPU that does not work.
     """
-    reports = [report for report in world().all_gather_objects(_against_mine(why)) if report is not None]
+    reports = [report for report in world().all_gather_objects(_own_reject_reason(why)) if report is not None]
     if reports:
         return str(max(reports))  # prefers a reason to an empty string
     try:
         check_distinct_gpus(*usable_gpu())
     except UnusableGpu as error:
-        return _unsuited(error)
+        return _unusable_reason(error)
     return None
 
 
-def _against_mine(why: str | None) -> str | None:
+def _own_reject_reason(why: str | None) -> str | None:
     if not has_gpu_driver():
         return NO_GPU
     if why is not None:
@@ -152,11 +152,11 @@ def _against_mine(why: str | None) -> str | None:
     try:
         usable_gpu()
     except UnusableGpu as error:
-        return _unsuited(error)
+        return _unusable_reason(error)
     return None
 
 
-def _unsuited(error: UnusableGpu) -> str:
+def _unusable_reason(error: UnusableGpu) -> str:
     (problem,) = error.problems
     return _sentence(f"{problem.brief} ({problem.hint})" if problem.hint else problem.brief)
 

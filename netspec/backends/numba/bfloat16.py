@@ -35,7 +35,7 @@ class BFloat16Pointer(types.Type):
         super().__init__(name="bfloat16*")
 
 
-BRAIN = BFloat16Pointer()
+BFLOAT16_POINTER = BFloat16Pointer()
 
 
 @register_model(BFloat16Pointer)

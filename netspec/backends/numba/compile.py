@@ -24,7 +24,7 @@ from numba.core import compiler as numba_compiler
 from numba.core.compiler_lock import global_compiler_lock
 
 from netspec.backends.numba import math_functions
-from netspec.backends.numba.bfloat16 import BRAIN
+from netspec.backends.numba.bfloat16 import BFLOAT16_POINTER
 from netspec.backends.numba.native import (
     FIXED,
     Argument,
@@ -116,7 +116,7 @@ def _compile_run(run: Any, arguments: Sequence[Argument]) -> Any:
 def _numba_type(argument: Argument) -> Any:
     """The numba type of an argument of `run`."""
     if isinstance(argument, Pointer):
-        return BRAIN if argument.dtype == DType.BFLOAT16 else types.CPointer(_element_type(argument.dtype))
+        return BFLOAT16_POINTER if argument.dtype == DType.BFLOAT16 else types.CPointer(_element_type(argument.dtype))
     if isinstance(argument, Literal):
         return types.literal(argument.value)
     if isinstance(argument, ConstArg):

@@ -159,9 +159,9 @@ class OneDnnKernel(Kernel):
 
     def reject_reason(self, op: Any, *types: TensorType) -> str | None:
         wrong = next((kind.dtype for kind in types if kind.dtype not in self.dtypes), None)
-        return f"oneDNN kernels compute in float32, not {wrong}" if wrong else self.declines(op, types)
+        return f"oneDNN kernels compute in float32, not {wrong}" if wrong else self.decline_reason(op, types)
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         """Return why this kernel cannot run the op, apart from element types."""
         return None
 
@@ -222,30 +222,30 @@ class OneDnnKernel(Kernel):
         key = node.op, tuple(value.type for value in node.inputs), requested, threads
         if key not in self._computations:
             with using_threads(threads):
-                primitive_desc = self.describe(node, requested)
-            self._computations[key] = primitive_desc, primitive_desc.signature(requested)
+                computation = self.describe(node, requested)
+            self._computations[key] = computation, computation.signature(requested)
         return self._computations[key]
 
     def workspace(self, node: Node, signature: LayoutSignature) -> int:
         return self.computation(node, signature).primitive.scratchpad_bytes
 
     def bind(self, node: Node, buffers: Buffers) -> Thunk:
-        primitive_desc = self.computation(node, buffers.layouts)
+        computation = self.computation(node, buffers.layouts)
         memories: dict[int, Memory] = {}
-        for argument, index in primitive_desc.arguments.items():
-            array = buffers.outputs[index.index] if index.output else buffers.inputs[index.index]
+        for argument, operand in computation.arguments.items():
+            array = buffers.outputs[operand.index] if operand.output else buffers.inputs[operand.index]
             if array is None:
-                array = _unread(index.desc)
-            lies = (buffers.layouts.outputs if index.output else buffers.layouts.inputs)[index.index]
+                array = _unread(operand.desc)
+            layout = (buffers.layouts.outputs if operand.output else buffers.layouts.inputs)[operand.index]
             memories[argument] = Memory(
-                lies.opaque.memory if isinstance(lies.opaque, PackedLayout) else index.desc, array
+                layout.opaque.memory if isinstance(layout.opaque, PackedLayout) else operand.desc, array
             )
-        for argument in primitive_desc.zeros:
+        for argument in computation.zeros:
             memories[argument] = zero_memory()
         if buffers.workspace is not None:
-            memories[Arg.SCRATCHPAD] = Memory(primitive_desc.primitive[Arg.SCRATCHPAD], buffers.workspace)
+            memories[Arg.SCRATCHPAD] = Memory(computation.primitive[Arg.SCRATCHPAD], buffers.workspace)
         with using_threads(self.threads(node)):
-            primitive = primitive_desc.primitive.primitive()
+            primitive = computation.primitive.primitive()
         return primitive.bind(memories)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from netspec.backends.common.trace import CODED, Untraceable, power
+from netspec.backends.common.trace import TRACEABLE, Untraceable, power
 from netspec.backends.numba.scalar_code import WRITER, scalar_code, why_untraceable
 from netspec.backends.openmp import using_threads
 from netspec.graph.fused import Fused, FusedStep, MultiTensor
@@ -58,14 +58,14 @@ def test_integers_keep_their_type_and_wrap(dtype: str) -> None:
         np.testing.assert_array_equal(by_numba(op, a, b)[0], by_reference(op, a, b)[0])
 
 
-@pytest.mark.parametrize("source", sorted(CODED))
-@pytest.mark.parametrize("target", sorted(CODED))
+@pytest.mark.parametrize("source", sorted(TRACEABLE))
+@pytest.mark.parametrize("target", sorted(TRACEABLE))
 def test_casts(source: str, target: DType) -> None:
     x = np.array([0, 1, 2, 100, 0, 7]).astype(source)
     np.testing.assert_array_equal(by_numba(Cast(target), x)[0], x.astype(str(target)))
 
 
-@pytest.mark.parametrize("other", [dtype for dtype in DType if dtype == dtype.compute_dtype and dtype not in CODED])
+@pytest.mark.parametrize("other", [dtype for dtype in DType if dtype == dtype.compute_dtype and dtype not in TRACEABLE])
 def test_types_without_arithmetic_here_are_declined(other: DType) -> None:
     assert why_untraceable(Cast(other), [TensorType((2,), DType.FLOAT32)]) == f"it computes in {other}"
 

@@ -22,7 +22,7 @@ def by_heads(kind: TensorType, dtype: DType) -> Tensor:
 class AttentionGraph(Operation):
     """Base class: operands, and the positions that may be attended to."""
 
-    most_raced: ClassVar[int] = 4
+    max_measured_plans: ClassVar[int] = 4
     needs_driver: ClassVar[bool] = True
     q: Tensor
     k: Tensor

@@ -23,7 +23,7 @@ class ConvolutionKind(Enum):
 class ConvolutionGraph(Operation):
     """The operation to plan: `a` and `b` are image and kernel, gradient and kernel, or gradient and image."""
 
-    most_raced: ClassVar[int] = 8
+    max_measured_plans: ClassVar[int] = 8
     kind: ConvolutionKind
     window: Window
     a: Tensor

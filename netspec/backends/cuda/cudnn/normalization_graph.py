@@ -18,7 +18,7 @@ from netspec.graph.types import DType
 class NormalizationGraph(Operation):
     """Base class: tensors have the layout of `x`, vectors along its channels are float32."""
 
-    most_raced: ClassVar[int] = 3  # each plan must be compiled before it is measured
+    max_measured_plans: ClassVar[int] = 3  # each plan must be compiled before it is measured
     needs_driver: ClassVar[bool] = True
     oldest: ClassVar[tuple[int, int]] = (8, 0)
     x: Tensor

@@ -64,7 +64,7 @@ class Tensor:
 class Operation:
     """An operation to be planned. Equal operations share a plan."""
 
-    most_raced: ClassVar[int]
+    max_measured_plans: ClassVar[int]
     """Maximum number of plans that autotuning measures."""
     needs_driver: ClassVar[bool] = False
     """Whether the library compiles the code, which needs a GPU's driver."""
@@ -264,7 +264,9 @@ def require_plan(operation: Operation) -> CudnnPlan | AssumedPlan:
 
 @cache
 def _plan_names(operation: Operation, cudnn: Any) -> tuple[str, ...]:
-    return tuple(name for _, name in islice(GraphDescription(operation, more=True).built(), operation.most_raced))
+    return tuple(
+        name for _, name in islice(GraphDescription(operation, more=True).built(), operation.max_measured_plans)
+    )
 
 
 def plan_names(operation: Operation) -> tuple[str, ...]:

@@ -169,7 +169,7 @@ class BoundNormalization:
         return broadcast, calls
 
 
-AS_IT_IS: Code = (), ("a0",)
+FIRST_OPERAND: Code = (), ("a0",)
 """The first operand."""
 
 
@@ -226,7 +226,7 @@ class TrainingKernel(GridKernel):
             extras, others = norm.fused_operands()
             vectors, repeated = norm.spread(mean, scale, beta)
             first = len(extras) + 1
-            lines, names = AS_IT_IS
+            lines, names = FIRST_OPERAND
             if isinstance(node.op, EpilogueFused):
                 lines, names = scalar_code(node.op.epilogue(len(extras)), dtype, *norm.dtypes)
             formula = f"a0 = {NORMALIZED.format(first, first + 1, first + 2)}"
@@ -252,7 +252,7 @@ class GradientKernel(GridKernel):
         direct, level, tilt = (norm.or_scratch(None) for _ in range(3))
         (middle,), repeated = norm.spread(mean)
         extras, others = norm.fused_operands()
-        lines, (flow, *_) = AS_IT_IS
+        lines, (flow, *_) = FIRST_OPERAND
         if isinstance(node.op, PrologueFused):
             lines, (flow, *_) = scalar_code(node.op.prologue(len(extras)), *norm.dtypes)
         zero, one = ConstArg(0.0, dtype), ConstArg(1.0, dtype)

@@ -16,7 +16,7 @@ from netspec.graph.op import Op
 from netspec.graph.types import DType
 from netspec.graph.value import Node
 
-LINES_AN_ELEMENT = 8
+OPERATIONS_PER_ELEMENT = 8
 """Operations on an element that take about as long as loading and storing it."""
 
 
@@ -34,7 +34,7 @@ class ElementwiseKernel(BaseElementwiseKernel):
 def bound(code: Code, inputs: Sequence[Any], outputs: Sequence[Any | None]) -> Thunk:
     """A call that runs compiled scalar code on arrays; inputs broadcast to the shape of the outputs."""
     size = next(array.size for array in outputs if array is not None)
-    return binder(code, inputs, outputs, size + size * len(code[0]) // LINES_AN_ELEMENT)(inputs, outputs)
+    return binder(code, inputs, outputs, size + size * len(code[0]) // OPERATIONS_PER_ELEMENT)(inputs, outputs)
 
 
 def binder(

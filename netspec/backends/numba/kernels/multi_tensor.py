@@ -11,7 +11,7 @@ import numpy as np
 from netspec.backends.common.copy_kernels import chain
 from netspec.backends.common.elementwise import BaseMultiTensorKernel
 from netspec.backends.numba import native
-from netspec.backends.numba.kernels.elementwise import LINES_AN_ELEMENT, dtype_of, source_of
+from netspec.backends.numba.kernels.elementwise import OPERATIONS_PER_ELEMENT, dtype_of, source_of
 from netspec.backends.numba.scalar_code import WRITER, scalar_code
 from netspec.graph.fused import MultiTensor
 from netspec.graph.kernel import Buffers, Thunk, kernel
@@ -69,7 +69,7 @@ def _bound(text: str, dtypes: Sequence[DType], sets: Sequence[Sequence[Any]], li
     inner = f"{text}\n\n{native.compiled('body', name='one')}"
     source = ENTRY.format(body=inner, width=width, pointers=pointers)
     arguments = (native.Pointer(DType.INT64), native.Size())
-    work = total + total * lines // LINES_AN_ELEMENT
+    work = total + total * lines // OPERATIONS_PER_ELEMENT
     thunk = native.of_source(source, arguments, "each").bind(total, work, table, len(sets))
     vars(thunk)["sets"] = sets  # keep the arrays alive as long as the call
     return thunk

@@ -135,7 +135,7 @@ def body(first, last, v, w, z, count, blocks, groups, channels, filters, v_step,
 They are added to the previous sums if `more`. Sums of few tiles are added up to limit rounding errors.
 """
 
-BACK = """
+INVERSE_KERNEL = """
 from netspec.backends.numba.winograd.transforms import transform
 
 tile = transform({outputs}, {taps}, 'kernel_gradient', scattered=True)

@@ -14,7 +14,7 @@ from netspec.backends.common.copy_kernels import chain
 from netspec.backends.common.loops import element_strides
 from netspec.backends.common.scratch import ScratchMemory
 from netspec.backends.numba.winograd.codegen import (
-    BACK,
+    INVERSE_KERNEL,
     KERNEL,
     PRODUCT,
     TRANSFORM,
@@ -270,6 +270,6 @@ class WeightGradient:
                 groups, form.channels, form.filters, of_x.step, of_dy.step, form.step, begin,
             ))  # fmt: skip
         wm, wc, wi, wj = element_strides(dw)
-        back = code(BACK, 2, 6, filtering, wide=form.wide)
+        back = code(INVERSE_KERNEL, 2, 6, filtering, wide=form.wide)
         size = form.filters // LANES
         return chain([*calls, back.bind(size, 4 * dw.size, z, dw, form.channels, wc, wm, wi, wj, form.step)])

@@ -24,19 +24,19 @@ MAX_ELEMENTS = 2_500_000
 """Elements above which the library reads memory in an order that takes two to seven times as long."""
 
 
-def _forward(op: Any, lies: MemoryDesc) -> PrimitiveDesc:
+def _forward(op: Any, data: MemoryDesc) -> PrimitiveDesc:
     """The forward computation; also the hint of the gradient."""
-    return batch_normalization_forward(lies, lies, op.epsilon)
+    return batch_normalization_forward(data, data, op.epsilon)
 
 
-def _backward(op: Any, lies: MemoryDesc) -> PrimitiveDesc:
-    return batch_normalization_backward(lies, lies, lies, op.epsilon, _forward(op, lies))
+def _backward(op: Any, data: MemoryDesc) -> PrimitiveDesc:
+    return batch_normalization_backward(data, data, data, op.epsilon, _forward(op, data))
 
 
 class NormalizationKernel(OneDnnKernel):
     """Base class: images are channels-last."""
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         x = types[0]
         if op.axis != 1 or x.rank < 3:
             return f"oneDNN's channels are axis 1 of images, not axis {op.axis} of {x.rank}"
@@ -51,7 +51,7 @@ class NormalizationKernel(OneDnnKernel):
         layouts = [layout if layout.order is not None else PLAIN for layout in (*requested.inputs, *requested.outputs)]
         return LayoutSignature(tuple(layouts[: len(requested.inputs)]), tuple(layouts[len(requested.inputs) :]))
 
-    def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
+    def primitive(self, op: Any, data: MemoryDesc) -> PrimitiveDesc:
         """The computation on images with these layouts."""
         raise NotImplementedError  # abstract
 
@@ -69,8 +69,8 @@ class NormalizationKernel(OneDnnKernel):
         ):
             for index, (argument, value, layout) in enumerate(zip(arguments, values, signature, strict=True)):
                 vector = len(value.shape) == 1
-                lies = MemoryDesc.strided(engine(), value.shape) if vector else desc(value.type, layout)
-                operands_by_argument[argument] = Operand(index, lies, output=output)
+                data = MemoryDesc.strided(engine(), value.shape) if vector else desc(value.type, layout)
+                operands_by_argument[argument] = Operand(index, data, output=output)
         return operands_by_argument
 
 
@@ -78,8 +78,8 @@ class NormalizationKernel(OneDnnKernel):
 class BatchNormalizationKernel(NormalizationKernel):
     """Normalize with the mean and variance of the batch."""
 
-    def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
-        return _forward(op, lies)
+    def primitive(self, op: Any, data: MemoryDesc) -> PrimitiveDesc:
+        return _forward(op, data)
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         inputs, outputs = (Arg.SRC, Arg.SCALE, Arg.SHIFT), (Arg.DST, Arg.MEAN, Arg.VARIANCE)
@@ -91,8 +91,8 @@ class BatchNormalizationKernel(NormalizationKernel):
 class BatchNormalizationGradientKernel(NormalizationKernel):
     """Gradients in training."""
 
-    def primitive(self, op: Any, lies: MemoryDesc) -> PrimitiveDesc:
-        return _backward(op, lies)
+    def primitive(self, op: Any, data: MemoryDesc) -> PrimitiveDesc:
+        return _backward(op, data)
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         inputs = (Arg.SRC, Arg.SCALE, Arg.MEAN, Arg.VARIANCE, Arg.DIFF_DST)

@@ -34,7 +34,7 @@ def kernel_shape(op: ConvTranspose, w: TensorType) -> tuple[tuple[int, ...], tup
 class ConvTransposeKernel(OneDnnKernel):
     """y = the transposed convolution of x by w, + bias, post-ops."""
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         anchor = op.anchor if isinstance(op, EpilogueFused) else op
         if not isinstance(anchor, ConvTranspose):
             return f"the anchor is {anchor.name}"

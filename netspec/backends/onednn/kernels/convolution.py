@@ -138,7 +138,7 @@ class ConvolutionKernel(OneDnnKernel):
     def samples(self) -> Sequence[Example]:
         return ((_CONV, (_X, _W)),)
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         if not isinstance(op, EpilogueFused):
             return None
         if not isinstance(op.anchor, Conv):

@@ -36,7 +36,7 @@ LEAST = 32768
 class SingleOpKernel(OneDnnKernel):
     """Base class: an operand and a result with axes in any order, in float32 or bfloat16."""
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         plain = LayoutSignature((PLAIN,) * len(types), (PLAIN,))
         return slow_reason(lambda: self.computes(op, types, plain).primitive)
 
@@ -81,13 +81,13 @@ class LongEltwiseKernel(SingleOpKernel):
         x = TensorType((FEWEST // 128, 128), DType.FLOAT32)
         return (Softplus(), (x,)), (Gelu(), (x,))
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         few = types[0].size < FEWEST
-        return f"oneDNN is not faster for {types[0].size} elements" if few else super().declines(op, types)
+        return f"oneDNN is not faster for {types[0].size} elements" if few else super().decline_reason(op, types)
 
     def computes(self, op: Any, types: Sequence[TensorType], layouts: LayoutSignature) -> Computation:
-        (kind,), lies = types, (*layouts.outputs, *layouts.inputs)
-        y, x = _descs((kind, kind), lies, [data_type(kind, layout) for layout in lies])
+        (kind,), both = types, (*layouts.outputs, *layouts.inputs)
+        y, x = _descs((kind, kind), both, [data_type(kind, layout) for layout in both])
         function = FUNCTIONS[type(op)]
         return Computation.of_one(eltwise_forward(x, y, function.algorithm, function.alpha), x, y)
 
@@ -99,26 +99,26 @@ class ShortRowReductionKernel(SingleOpKernel):
     def samples(self) -> Sequence[Example]:
         return tuple((op((1,)), (TensorType((LEAST // 32, 32), DType.FLOAT32),)) for op in REDUCTIONS)
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (x,) = types
         if x.rank != 2 or op.reduced_axes(x) != (1,):
             return "oneDNN is faster only for rows of a matrix"
         if x.shape[1] > LONGEST or x.size < LEAST:
             return f"oneDNN is not faster for {x.shape[0]} rows of {x.shape[1]}"
-        return super().declines(op, types)
+        return super().decline_reason(op, types)
 
     def requested_layouts(self, node: Node, offered: Sequence[Layout]) -> LayoutSignature:
         """Request the operand's layout, if the library has fast code for it."""
-        lies = PLAIN if offered[0].opaque is not None else offered[0]
-        as_it_lies = LayoutSignature((lies,), (PLAIN,))
-        slow = slow_reason(lambda: self.describe(node, as_it_lies).primitive)
-        return as_it_lies if slow is None else LayoutSignature((PLAIN,), (PLAIN,))
+        layout = PLAIN if offered[0].opaque is not None else offered[0]
+        preferred = LayoutSignature((layout,), (PLAIN,))
+        slow = slow_reason(lambda: self.describe(node, preferred).primitive)
+        return preferred if slow is None else LayoutSignature((PLAIN,), (PLAIN,))
 
     def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature:
         return requested.with_unrounded_outputs()
 
     def computes(self, op: Any, types: Sequence[TensorType], layouts: LayoutSignature) -> Computation:
-        (x,), (lies,), y = types, layouts.inputs, op.infer(*types)
-        dtypes = [data_type(x, lies), data_type(y, layouts.outputs[0])]
-        source, target = _descs((x, x.with_shape(x.shape[0], 1)), (lies, PLAIN), dtypes)
+        (x,), (layout,), y = types, layouts.inputs, op.infer(*types)
+        dtypes = [data_type(x, layout), data_type(y, layouts.outputs[0])]
+        source, target = _descs((x, x.with_shape(x.shape[0], 1)), (layout, PLAIN), dtypes)
         return Computation.of_one(reduction(source, target, REDUCTIONS[type(op)]), source, target)

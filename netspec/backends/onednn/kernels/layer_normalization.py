@@ -28,7 +28,7 @@ class OverRowsKernel(OneDnnKernel):
     inputs: tuple[Arg, ...]
     outputs: tuple[Arg, ...]
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         return slow_reason(lambda: self.primitive(op, types[0], PLAIN))
 
     def storage_layouts(self, requested: LayoutSignature) -> LayoutSignature | None:
@@ -43,26 +43,26 @@ class OverRowsKernel(OneDnnKernel):
 
     def primitive(self, op: Any, x: TensorType, layout: Layout) -> PrimitiveDesc:
         """The computation on rows of `x` with these layouts."""
-        lies, statistics = _rows(op, x, layout)
-        return self.described(op, lies, statistics)
+        data, statistics = _rows(op, x, layout)
+        return self.described(op, data, statistics)
 
-    def described(self, op: Any, lies: MemoryDesc, statistics: MemoryDesc) -> PrimitiveDesc:
+    def described(self, op: Any, data: MemoryDesc, statistics: MemoryDesc) -> PrimitiveDesc:
         """The computation on rows and statistics with this memory."""
-        return layer_normalization_forward(lies, lies, statistics, op.epsilon)
+        return layer_normalization_forward(data, data, statistics, op.epsilon)
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, x, layout = node.op, node.inputs[0].type, layouts.inputs[0]
         assert isinstance(op, (LayerNormalization, LayerNormalizationGrad))
-        lies, statistics = _rows(op, x, layout)
+        data, statistics = _rows(op, x, layout)
         vector = MemoryDesc.strided(engine(), (op.row_length(x.shape),))
         by_argument = {Arg.MEAN: statistics, Arg.VARIANCE: statistics}
         by_argument |= dict.fromkeys((Arg.SCALE, Arg.SHIFT, Arg.DIFF_SCALE, Arg.DIFF_SHIFT), vector)
         operands: dict[int, Operand] = {
-            argument: Operand(index, by_argument.get(argument, lies), output=output)
+            argument: Operand(index, by_argument.get(argument, data), output=output)
             for output, arguments in ((False, self.inputs), (True, self.outputs))
             for index, argument in enumerate(arguments)
         }
-        primitive_desc = self.described(op, lies, statistics)
+        primitive_desc = self.described(op, data, statistics)
         if Arg.SHIFT in primitive_desc.arguments and Arg.SHIFT not in operands:
             operands[Arg.SHIFT] = operands[Arg.SCALE]  # some versions require it for the gradient, but don't read it
         return Computation(primitive_desc, operands)
@@ -91,6 +91,6 @@ class LayerNormalizationGradientKernel(OverRowsKernel):
     inputs = (Arg.SRC, Arg.SCALE, Arg.MEAN, Arg.VARIANCE, Arg.DIFF_DST)
     outputs = (Arg.DIFF_SRC, Arg.DIFF_SCALE, Arg.DIFF_SHIFT)
 
-    def described(self, op: Any, lies: MemoryDesc, statistics: MemoryDesc) -> PrimitiveDesc:
-        hint = super().described(op, lies, statistics)
-        return layer_normalization_backward(lies, lies, lies, statistics, op.epsilon, hint)
+    def described(self, op: Any, data: MemoryDesc, statistics: MemoryDesc) -> PrimitiveDesc:
+        hint = super().described(op, data, statistics)
+        return layer_normalization_backward(data, data, data, statistics, op.epsilon, hint)

@@ -24,7 +24,7 @@ from netspec.graph.value import Node
 class LocalResponseKernel(OneDnnKernel):
     """y = x · s^-β."""
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (x,) = types
         if x.rank != 4:
             return f"{x.rank} axes, not those of images"

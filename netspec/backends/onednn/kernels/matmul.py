@@ -61,7 +61,7 @@ def _packing(node: Node, signature: LayoutSignature) -> float:
 class MatMulKernel(OneDnnKernel):
     """y = a @ b, + bias, post-ops."""
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         if isinstance(op, EpilogueFused):
             if not isinstance(op.anchor, MatMul):
                 return f"the anchor is {op.anchor.name}"

@@ -35,7 +35,7 @@ class AverageKernel(OneDnnKernel):
         chosen = last if offered[0] == last else PLAIN
         return LayoutSignature((chosen,), (chosen,))
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (operand,) = types
         if op.counted_pads not in ((), op.window.pads):
             return "oneDNN counts all padding or none"

@@ -26,7 +26,7 @@ class ReorderPackedKernel(OneDnnKernel):
         layout = Layout(opaque=packed)
         return (Reorder(target=layout), (kind,)), (Reorder(source=layout), (kind,))
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         packed = isinstance(op.source.opaque, PackedLayout) or isinstance(op.target.opaque, PackedLayout)
         return None if packed else "neither layout is specific to oneDNN"
 

@@ -26,32 +26,32 @@ LONGEST = 128
 class AlongRows(OneDnnKernel):
     """Base class: the elements of a vector are contiguous."""
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         x = types[0]
         if op.axis % x.rank != x.rank - 1:
             return "oneDNN has only slow code for vectors that are not contiguous"
         return slow_reason(lambda: self.primitive(desc(x, PLAIN), x.rank - 1))
 
-    def primitive(self, lies: MemoryDesc, axis: int) -> PrimitiveDesc:
+    def primitive(self, data: MemoryDesc, axis: int) -> PrimitiveDesc:
         """The computation on operands and results with these layouts; the forward one is also the gradient's hint."""
-        return softmax_forward(lies, lies, axis)
+        return softmax_forward(data, data, axis)
 
     def computed(self, node: Node, inputs: Sequence[Arg], output: Arg) -> Computation:
         """The primitive with the node's operands and result as these arguments."""
         x = node.inputs[0].type
-        lies = desc(x, PLAIN)
-        arguments: dict[int, Operand] = {argument: Operand(index, lies) for index, argument in enumerate(inputs)}
-        return Computation(self.primitive(lies, x.rank - 1), {**arguments, output: Operand(0, lies, output=True)})
+        data = desc(x, PLAIN)
+        arguments: dict[int, Operand] = {argument: Operand(index, data) for index, argument in enumerate(inputs)}
+        return Computation(self.primitive(data, x.rank - 1), {**arguments, output: Operand(0, data, output=True)})
 
 
 @kernel(Softmax, backend="onednn", rank=6)
 class ShortSoftmaxKernel(AlongRows):
     """eˣ / Σ eˣ of short vectors."""
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         if types[0].shape[-1] > LONGEST:
             return f"oneDNN is slower for vectors of {types[0].shape[-1]}"
-        return super().declines(op, types)
+        return super().decline_reason(op, types)
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         return self.computed(node, (Arg.SRC,), Arg.DST)
@@ -65,8 +65,8 @@ class SoftmaxGradientKernel(AlongRows):
         fast = engine().library.instruction_set.startswith("avx512")
         return None if fast else "oneDNN has only generic code for it without AVX-512"
 
-    def primitive(self, lies: MemoryDesc, axis: int) -> PrimitiveDesc:
-        return softmax_backward(lies, lies, lies, axis, super().primitive(lies, axis))
+    def primitive(self, data: MemoryDesc, axis: int) -> PrimitiveDesc:
+        return softmax_backward(data, data, data, axis, super().primitive(data, axis))
 
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         return self.computed(node, (Arg.DST, Arg.DIFF_DST), Arg.DIFF_SRC)

@@ -33,10 +33,10 @@ class TransposeKernel(OneDnnKernel):
     def describe(self, node: Node, layouts: LayoutSignature) -> Computation:
         op, y = node.op, node.types[0]
         assert isinstance(op, Transpose)
-        (lies,), (to,) = layouts.inputs, layouts.outputs
-        steps = lies.strides(node.inputs[0].type)
-        turned = tuple(steps[axis] for axis in op.permutation)
-        source = MemoryDesc.strided(engine(), y.shape, turned, data_type(y, lies))
+        (layout,), (to,) = layouts.inputs, layouts.outputs
+        steps = layout.strides(node.inputs[0].type)
+        permuted = tuple(steps[axis] for axis in op.permutation)
+        source = MemoryDesc.strided(engine(), y.shape, permuted, data_type(y, layout))
         target = MemoryDesc.strided(engine(), y.shape, dtype=data_type(y, to))
         return Computation.of_one(reorder(source, target), source, target)
 
@@ -45,7 +45,7 @@ class TransposeKernel(OneDnnKernel):
 class ReorderAxesKernel(OneDnnKernel):
     """Copy to another memory order or element type."""
 
-    def declines(self, op: Any, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Any, types: Sequence[TensorType]) -> str | None:
         (x,) = types
         if op.source.opaque is not None or op.target.opaque is not None:
             return "the layout is specific to a library"

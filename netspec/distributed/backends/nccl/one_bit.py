@@ -31,7 +31,7 @@ EXTREMES = {
             second = another > second || another != another ? another : second;""",
 }  # fmt: skip
 """Code that finds the smallest and the largest value; NaN propagates."""
-TELL = """
+STORE_EXTREMES = """
 if (lane == 0) {
     const uint32 low = __float_as_uint((float32)first), high = __float_as_uint((float32)second);
     for (int k = 0; k < 4; ++k) {
@@ -87,7 +87,7 @@ class OneBitAllReduce:
     def _packing(self, x: Any, signature: OneBitColumns, start: int, begin: int) -> Thunk:
         largest = max(x.size + 8, self._size)
         message = pointer("message", self._mine, written=True)
-        find_extremes = signature.reduction(x, [message, *sizes(largest, start=start)], EXTREMES, TELL)
+        find_extremes = signature.reduction(x, [message, *sizes(largest, start=start)], EXTREMES, STORE_EXTREMES)
         count = -(-x.size // 8)
         numbers = sizes(
             largest,

@@ -19,7 +19,7 @@ from netspec.schema.specs.net import NetSpec
 
 BALANCE = 8.0
 """FLOP in the time of reading or writing one byte: a node costs the larger of its FLOP and its bytes times this."""
-NEAR = 1.05
+COST_TOLERANCE = 1.05
 """Cuts whose most expensive stage costs at most this factor times the optimum count as equal; bytes decide."""
 
 
@@ -82,8 +82,8 @@ def _costs(names: Sequence[str], built: NetGraph) -> tuple[dict[str, float], dic
 def partition_sequence(costs: Sequence[float], carried: Sequence[float], parts: int) -> list[int]:
     """Cut a sequence into non-empty parts, and return the first index of each.
 
-    Among the cuts whose most expensive part costs at most `NEAR` times the optimum, choose the one that sends the
-    fewest bytes between parts; `carried` holds the bytes between each element and the next. Dynamic programming
+    Among the cuts whose most expensive part costs at most `COST_TOLERANCE` times the optimum, choose the one that sends
+    the fewest bytes between parts; `carried` holds the bytes between each element and the next. Dynamic programming
     over prefixes.
     """
     sums = [0.0]
@@ -109,7 +109,7 @@ def partition_sequence(costs: Sequence[float], carried: Sequence[float], parts: 
         assert last is not None, "there are as many layers as parts, and the limit is possible"
         return last
 
-    return best(NEAR * best(None)[0])[1]
+    return best(COST_TOLERANCE * best(None)[0])[1]
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class LtKernel(ContractionKernel):
 class MatMulKernel(LtKernel):
     """y = a @ b, + bias."""
 
-    def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Op, types: Sequence[TensorType]) -> str | None:
         return None if isinstance(op, MatMul) else f"the anchor is {op.name}"
 
     def matrices(self, op: Op, a: Any, b: Any, y: Any) -> tuple[Any, Any, Any]:
@@ -98,7 +98,7 @@ class PointConvolutionKernel(LtKernel):
             (ConvInputGrad(POINTS, IMAGE), (RESULT, SQUARE)),
         )
 
-    def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Op, types: Sequence[TensorType]) -> str | None:
         if not isinstance(op, (Conv, ConvInputGrad)):
             return f"the anchor is {op.name}"
         return point_reject_reason(op if isinstance(op, Conv) else op.conv)
@@ -120,7 +120,7 @@ class PointWeightGradientKernel(LtKernel):
     def samples(self) -> Sequence[Example]:
         return ((ConvWeightGrad(POINTS, SQUARE), (RESULT, IMAGE)),)
 
-    def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Op, types: Sequence[TensorType]) -> str | None:
         assert isinstance(op, ConvWeightGrad)
         return point_reject_reason(op.conv)
 

@@ -31,16 +31,16 @@ from netspec.graph.ops.attention import Attention, AttentionGrad
 from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node
 
-UNSEEN = -(2.0**41)
+MASK_BIAS = -(2.0**41)
 """Bias of masked scores: the sum becomes this number, for any scores below 2¹⁷.
 
 It is a power of two: kernels subtract the rounded product of the maximum score and log2(e) from the unrounded one of
 each. For a query whose keys are all masked, both are products of this number: if rounding made them different, their
 difference would be large, and its exponential infinite.
 """
-_NUMBER = c_number(UNSEEN, DType.FLOAT32)
-_ADDED = ((), (f"a0 ? 0.0f : {_NUMBER}",))
-_SEEING = ((), (f"a1 < 0.5f * {_NUMBER} ? 0.0f : a0",))  # NaN is not less, so it is kept
+_BIAS_CONSTANT = c_number(MASK_BIAS, DType.FLOAT32)
+_BIAS_OF_MASK = ((), (f"a0 ? 0.0f : {_BIAS_CONSTANT}",))
+_ZERO_IF_MASKED = ((), (f"a1 < 0.5f * {_BIAS_CONSTANT} ? 0.0f : a0",))  # NaN is not less, so it is kept
 
 
 class AttentionKernel(PlannedKernel):
@@ -116,7 +116,7 @@ class AttentionKernel(PlannedKernel):
         scratch, calls = ScratchMemory(space[align_up(plan.workspace) :], DType.UINT8), list[Thunk]()
         operands, masks = [*buffers.inputs[: len(self.operands)]], buffers.inputs[len(self.operands) :]
         added = [scratch.take(4 * mask.size).view("float32").reshape(mask.shape) for mask in masks]
-        calls += [elementwise.bound(_ADDED, [mask], [bias]) for mask, bias in zip(masks, added, strict=True)]
+        calls += [elementwise.bound(_BIAS_OF_MASK, [mask], [bias]) for mask, bias in zip(masks, added, strict=True)]
         results, wide = [*buffers.outputs], self._widened(buffers.layouts)
         for index in wide:
             kind = node.types[index]
@@ -139,7 +139,7 @@ class AttentionKernel(PlannedKernel):
 def _zero_masked_queries(x: Any, total: Any, target: Any) -> Thunk:
     """A call that writes x, (N, T, heads…, V), with zeros for fully masked queries; total: (N, heads…, T)."""
     along = total.transpose(0, total.ndim - 1, *range(1, total.ndim - 1))[..., None]
-    return elementwise.bound(_SEEING, [x, along], [target])
+    return elementwise.bound(_ZERO_IF_MASKED, [x, along], [target])
 
 
 @kernel(Attention, backend="cudnn", rank=10)

@@ -59,7 +59,7 @@ class ConvolutionKernel(PlannedKernel, ContractionKernel):
     def adds_bias(self, op: Op, dtype: DType) -> bool:
         return not self.separate_bias and isinstance(op, Conv) and dtype == DType.FLOAT32
 
-    def declines(self, op: Op, types: Sequence[TensorType]) -> str | None:
+    def decline_reason(self, op: Op, types: Sequence[TensorType]) -> str | None:
         conv = op if isinstance(op, Conv) else getattr(op, "conv", None)
         if not isinstance(conv, Conv) or isinstance(op, Conv) != (self.kind is ConvolutionKind.FORWARD):
             return f"the anchor is {op.name}"
@@ -72,7 +72,7 @@ class ConvolutionKernel(PlannedKernel, ContractionKernel):
         self, op: Op, types: Sequence[TensorType], layouts: Sequence[Layout], *, biased: bool
     ) -> ConvolutionGraph:
         """The operation to plan for two operands and the result."""
-        conv = op if isinstance(op, Conv) else op.conv  # type: ignore[attr-defined]  # `declines` has looked
+        conv = op if isinstance(op, Conv) else op.conv  # type: ignore[attr-defined]  # `decline_reason` has looked
         a, b, y = map(Tensor.of, types, layouts)
         options = {"deterministic": self.deterministic, "tf32": self.tf32}
         return ConvolutionGraph(self.kind, conv.window, a, b, y, biased, pick=self.pick, **options)
