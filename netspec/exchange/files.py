@@ -232,7 +232,7 @@ def check_writable(path: str | Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the temporary files that a process which was killed left in a folder that nobody else writes."""
+    """Remove the temporary files that a killed process left, in a folder that no other process writes to."""
     for path in folder.glob(".*"):
         if _TEMPORARY.fullmatch(path.name):
             _remove(path)

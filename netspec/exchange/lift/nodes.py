@@ -63,7 +63,7 @@ class NodeLifter:
             return
         tensors, report = self._ctx.tensors, self._ctx.report
         try:
-            _trusting(self.lift, node)
+            _call_checked(self.lift, node)
             missing = [name for name in node.outputs if name and tensors.is_read(name) and not self.is_known(name)]
             if missing:
                 raise UnsupportedFeature(f"the operator has no result `{missing[0]}`")
@@ -79,14 +79,14 @@ class NodeLifter:
         ctx, registered = self._ctx, rules().get((node.domain, node.op_type))
         inputs = [name for name in (*node.inputs, *node.captured) if name]
         if node.op_type in SHAPE_OPERATORS and not node.domain and ctx.tensors.is_computed(node.inputs[0]):
-            self._measure(node)
+            self._evaluate_shape(node)
         elif all(name in ctx.tensors.constants for name in inputs) and self._fold(node, registered is not None):
             pass
         elif registered is not None:
             try:
                 if not registered.uses_all_results:
                     self.require_one_result(node)
-                _trusting(self._apply, registered, node)
+                _call_checked(self._apply, registered, node)
             except MixesSamples:
                 raise
             except UnsupportedFeature:
@@ -195,7 +195,7 @@ class NodeLifter:
             return None if name is None else TensorType(tensors.shape(tensor), DType(name))
         return TensorType(tensors.shape(tensor), tensors.dtype(tensor))
 
-    def _measure(self, node: OperatorNode) -> None:
+    def _evaluate_shape(self, node: OperatorNode) -> None:
         """Evaluate Shape or Size of a computed tensor."""
         ctx, shape = self._ctx, self._ctx.tensors.shape(node.inputs[0])
         part = shape[node.attributes.get("start", 0) : node.attributes.get("end")]
@@ -272,7 +272,7 @@ class Expansion:
         self.ctx.nodes.replace(self._replaced, nodes)
 
 
-def _trusting(function: Callable[..., None], *arguments: Any) -> None:
+def _call_checked(function: Callable[..., None], *arguments: Any) -> None:
     """Call a function that relies on ONNX's schema. Raises `UnsupportedFeature` if the file breaks it."""
     try:
         function(*arguments)

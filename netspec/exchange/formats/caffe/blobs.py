@@ -34,7 +34,7 @@ class BadBlob(ValueError):
 
 
 def blob_array(blob: Message) -> NDArray[Any]:
-    """The values of a BlobProto, in its shape: that of old files always has four axes. Raises `BadBlob`."""
+    """The values of a BlobProto, in its shape, which always has four axes in old files. Raises `BadBlob`."""
     data = blob.array("double_data" if "double_data" in blob else "data")
     if "shape" in blob:
         shape = tuple(blob["shape"]["dim"])

@@ -56,14 +56,14 @@ def _normalization(name: str, blobs: Mapping[str, list[Any]], scales: Mapping[st
     """The statistics of a BatchNorm, and the factors and offsets of the Scale after it, if there is one."""
     mean, variance = running_statistics(blobs[name])
     arrays = {"moving_mean": mean, "moving_variance": variance}
-    for candidate in _behind(name, scales):
+    for candidate in _scale_names(name, scales):
         scale_blobs = blobs.get(candidate, [])
         if candidate != name and scale_blobs and all(blob.size == mean.size for blob in scale_blobs):
             return arrays | dict(zip(("gamma", "beta"), scale_blobs, strict=False))
     return arrays
 
 
-def _behind(name: str, scales: Mapping[str, str]) -> Iterator[str]:
+def _scale_names(name: str, scales: Mapping[str, str]) -> Iterator[str]:
     """Possible names of the Scale after a BatchNorm: from the net in the file, else by convention."""
     if name in scales:
         yield scales[name]

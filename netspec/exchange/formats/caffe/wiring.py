@@ -138,8 +138,8 @@ def wire(layers: Sequence[Message], states: Sequence[NetState]) -> CaffeGraph:
     """The layers of the net in these states (training and testing, or one of them), each with the values it reads."""
     graph, by_key = CaffeGraph(), dict[Key, CaffeNode]()
     for state in states:
-        form = [layer for layer in layers if included(layer, state) or _idle(layer, states)]
-        _one_form(form, state, graph, by_key)
+        layers_in_state = [layer for layer in layers if included(layer, state) or _may_be_absent(layer, states)]
+        _add_state(layers_in_state, state, graph, by_key)
     position = {id(layer): index for index, layer in enumerate(layers)}
     for nodes in (graph.nodes, graph.data):
         nodes.sort(key=lambda node: position[id(node.layer)])
@@ -184,14 +184,14 @@ def _shared_names(node: CaffeNode) -> list[str]:
     return [param["name"] for param in node.layer["param"] if param["name"]]
 
 
-def _idle(layer: Message, states: Iterable[NetState]) -> bool:
+def _may_be_absent(layer: Message, states: Iterable[NetState]) -> bool:
     """Whether a layer may be in the net in any state, since its absence changes nothing."""
     return layer["type"] in ONLY_IN_TRAINING and any(
         state.phase == TRAIN and included(layer, state) for state in states
     )
 
 
-def _one_form(layers: Sequence[Message], state: NetState, graph: CaffeGraph, by_key: dict[Key, CaffeNode]) -> None:
+def _add_state(layers: Sequence[Message], state: NetState, graph: CaffeGraph, by_key: dict[Key, CaffeNode]) -> None:
     """Add the layers of the net in one state."""
     # Tops of data layers of another state exist in this one too, if all of them require stages.
     blobs = {top: ValueRef(None, 0, top) for node in graph.data for top in node.layer["top"]}
@@ -214,7 +214,7 @@ def _one_form(layers: Sequence[Message], state: NetState, graph: CaffeGraph, by_
             by_key[key] = CaffeNode(layer, bottoms, {state.phase}, key)
             graph.nodes.append(by_key[key])
         else:
-            _join(existing, layer, bottoms, state, graph.problems)
+            _merge_layer(existing, layer, bottoms, state, graph.problems)
         for index, top in enumerate(layer["top"]):
             if top in written and top not in layer["bottom"]:
                 graph.problems.append(
@@ -239,7 +239,7 @@ def _bottoms(
     return tuple(refs)
 
 
-def _join(
+def _merge_layer(
     node: CaffeNode, layer: Message, bottoms: tuple[ValueRef, ...], state: NetState, problems: list[Problem]
 ) -> None:
     """Merge a layer with the same layer of an earlier state. Differences are problems."""
@@ -249,7 +249,7 @@ def _join(
             Problem(f"the layer `{layer['name']}` reads other blobs in testing than in training",
                     layer.location("bottom"), hint=ONE_FORM)
         )  # fmt: skip
-    elif layer is not node.layer and _plain(layer) != _plain(node.layer):
+    elif layer is not node.layer and _comparable_text(layer) != _comparable_text(node.layer):
         problems.append(
             Problem(f"the layer `{layer['name']}` differs between testing and training", layer.location(),
                     hint=ONE_FORM,
@@ -257,7 +257,7 @@ def _join(
         )  # fmt: skip
 
 
-def _plain(layer: Message) -> str:
+def _comparable_text(layer: Message) -> str:
     """The text of a layer to compare with another state, without phases and other fields that may differ."""
     copy = layer.copy()
     for name in ("include", "exclude", "phase", "param", "loss_weight"):

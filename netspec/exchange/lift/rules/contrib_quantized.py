@@ -56,7 +56,7 @@ def global_average(ctx: LiftContext, node: OperatorNode) -> None:
     axes = list(range(1, len(shape) - 1)) if node.attributes.get("channels_last") else list(range(2, len(shape)))
     count = prod(shape[axis] for axis in axes)
     x, scale, zero = _three(node, 0)
-    integers = _shifted(ctx, steps, x, zero)
+    integers = _without_zero_point(ctx, steps, x, zero)
     total = steps.node("ReduceSum", integers, steps.integers(axes), axes=axes, keepdims=1)
     factor = _number(ctx, scale) / (_number(ctx, node.operand(3)) * count)
     _rounded(ctx, steps, steps.node("Mul", total, steps.number(factor)), node, 4, after=True)
@@ -67,7 +67,7 @@ def global_average(ctx: LiftContext, node: OperatorNode) -> None:
 def of_two(ctx: LiftContext, node: OperatorNode) -> None:
     """Add or multiply integers without their zero points, and scale them by the quotients of the scales."""
     steps, scale = Expansion(ctx, node), _number(ctx, node.operand(6))
-    first, second = (_shifted(ctx, steps, *_three(node, at)[::2]) for at in (0, 3))
+    first, second = (_without_zero_point(ctx, steps, *_three(node, at)[::2]) for at in (0, 3))
     first_scale, second_scale = (_number(ctx, node.operand(at)) for at in (1, 4))
     if node.op_type == "QLinearAdd":
         terms = [
@@ -145,7 +145,7 @@ def product_as_floats(ctx: LiftContext, node: OperatorNode) -> None:
     if node.op_type == "MatMulIntegerToFloat":
         a, b, a_scale, b_scale, a_zero, b_zero, bias = operands
     else:
-        _need_whole(ctx)
+        _require_single_sample(ctx)
         b, b_scale, b_zero, bias = operands[1:5]
         a, a_scale, a_zero = steps.node_with_results(3, "DynamicQuantizeLinear", operands[0])
     _multiplied(steps, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
@@ -187,7 +187,7 @@ def product_with_few_bits(ctx: LiftContext, node: OperatorNode) -> None:
     steps, have = Expansion(ctx, node), node.attributes
     if node.operand(4):
         raise UnsupportedFeature("a group index (`g_idx`)")
-    kernel = _few_bits(ctx, node, have.get("bits", 4), have["block_size"], (have["N"], have["K"]))
+    kernel = _dequantized_matrix(ctx, node, have.get("bits", 4), have["block_size"], (have["N"], have["K"]))
     result = steps.node("MatMul", node.inputs[0], steps.constant(kernel))
     if node.operand(5):
         steps.node("Add", result, node.operand(5))
@@ -197,7 +197,7 @@ def product_with_few_bits(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("DynamicQuantizeLSTM", domain=MICROSOFT, uses_all_results=True)
 def lstm(ctx: LiftContext, node: OperatorNode) -> None:
     """Unroll an LSTM into integer products: the sequence is quantized as a whole, the state at each step."""
-    _need_whole(ctx)
+    _require_single_sample(ctx)
     operands = [*node.inputs, *[""] * (12 - len(node.inputs))]
     for index in (1, 2):
         operands[index] = ctx.tensors.fresh_name(node.inputs[index])
@@ -248,7 +248,9 @@ class QuantizedDirection(Direction):
         return self.products[x]
 
 
-def _few_bits(ctx: LiftContext, node: OperatorNode, bits: int, block: int, shape: tuple[int, int]) -> NDArray[Any]:
+def _dequantized_matrix(
+    ctx: LiftContext, node: OperatorNode, bits: int, block: int, shape: tuple[int, int]
+) -> NDArray[Any]:
     """Dequantize a matrix of 2-, 4- or 8-bit integers to floats (K, N)."""
     columns, rows = shape
     if bits not in (2, 4, 8):
@@ -320,14 +322,14 @@ def _rounded(ctx: LiftContext, steps: Expansion, x: str, node: OperatorNode, at:
     return steps.node("QuantizeLinear", x, steps.number(1.0), zero)
 
 
-def _shifted(ctx: LiftContext, steps: Expansion, x: str, zero: str) -> str:
+def _without_zero_point(ctx: LiftContext, steps: Expansion, x: str, zero: str) -> str:
     """Subtract the zero point from integers; the result is float."""
     result = steps.node("Cast", x, to=1)
     shift = float(ctx.tensors.constant(zero, "zero point").reshape(())) if zero else 0.0
     return steps.node("Sub", result, steps.number(shift)) if shift else result
 
 
-def _need_whole(ctx: LiftContext) -> None:
+def _require_single_sample(ctx: LiftContext) -> None:
     if not ctx.tensors.single_sample:
         raise MixesSamples("all samples of a batch share its scale")
 

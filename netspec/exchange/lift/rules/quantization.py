@@ -54,7 +54,7 @@ def _scaled(ctx: LiftContext, node: OperatorNode) -> None:
     shape = ctx.tensors.shape(scale)
     if len(shape) == 0 or shape == (1,):
         if scale not in ctx.tensors.constants or (zero_point and zero_point not in ctx.tensors.constants):
-            _computed(ctx, node, fields, ())
+            _add_with_computed_scales(ctx, node, fields, ())
             return
         arrays = {
             "scale": ctx.tensors.constants[scale].reshape(()),
@@ -67,7 +67,7 @@ def _scaled(ctx: LiftContext, node: OperatorNode) -> None:
     if len(shape) > 1:
         fields["block_size"] = node.attributes.get("block_size", 0) or -(-ctx.tensors.shape(x)[axis] // shape[axis])
     if scale not in ctx.tensors.constants or (zero_point and zero_point not in ctx.tensors.constants):
-        _computed(ctx, node, fields, shape)
+        _add_with_computed_scales(ctx, node, fields, shape)
         return
     arrays = {"scale": ctx.tensors.constants[scale], "zero_point": _zero(ctx, zero_point, dtype, shape)}
     if len(shape) > 1:
@@ -80,7 +80,9 @@ def _scaled(ctx: LiftContext, node: OperatorNode) -> None:
     ctx.layers.add(node, node.op_type, [view.source], fields, arrays, result_axes=lambda rank: view.axes)
 
 
-def _computed(ctx: LiftContext, node: OperatorNode, fields: dict[str, Any], shape: tuple[int, ...]) -> None:
+def _add_with_computed_scales(
+    ctx: LiftContext, node: OperatorNode, fields: dict[str, Any], shape: tuple[int, ...]
+) -> None:
     """Add a layer whose scales are inputs, one set per sample: only for a model of a single sample."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("its scales are computed for all samples of a batch")
@@ -132,13 +134,13 @@ def dynamic(ctx: LiftContext, node: OperatorNode) -> None:
 def matmul_integer(ctx: LiftContext, node: OperatorNode) -> None:
     """Import an integer product with a constant matrix, which becomes a parameter, or with a computed one."""
     x, other = node.inputs[:2]
-    kernel, sources, fields = _matrix(ctx, x, other)
+    kernel, sources, fields = _kernel_and_inputs(ctx, x, other)
     zero, of_kernel = (node.operand(index) for index in (2, 3))
     arrays = {"kernel": kernel} if kernel is not None else {}
     if zero and zero not in ctx.tensors.constants:
-        sources.append(_one_zero(ctx, node, zero))
+        sources.append(_scalar_zero_point(ctx, node, zero))
     else:
-        arrays["zero_point"] = _alone(_zero(ctx, zero, ctx.tensors.dtype_name(x)), "zero point")
+        arrays["zero_point"] = _as_scalar(_zero(ctx, zero, ctx.tensors.dtype_name(x)), "zero point")
     _per_channel(fields, arrays, "kernel_zero_point", _zero(ctx, of_kernel, ctx.tensors.dtype_name(other)))
     ctx.layers.add(node, node.op_type, sources, fields, arrays)
 
@@ -147,13 +149,13 @@ def matmul_integer(ctx: LiftContext, node: OperatorNode) -> None:
 def qlinear_matmul(ctx: LiftContext, node: OperatorNode) -> None:
     """Import a quantized product with a constant or computed matrix; scales and zero points must be constants."""
     x, other = node.inputs[0], node.inputs[3]
-    kernel, sources, fields = _matrix(ctx, x, other)
+    kernel, sources, fields = _kernel_and_inputs(ctx, x, other)
     arrays = {"kernel": kernel} if kernel is not None else {}
-    _requantized(ctx, fields, arrays, [*node.inputs[1:3], *node.inputs[4:8]])
+    _set_scales(ctx, fields, arrays, [*node.inputs[1:3], *node.inputs[4:8]])
     ctx.layers.add(node, node.op_type, sources, fields, arrays)
 
 
-def _matrix(ctx: LiftContext, x: str, other: str) -> tuple[NDArray[Any] | None, list[str], dict[str, Any]]:
+def _kernel_and_inputs(ctx: LiftContext, x: str, other: str) -> tuple[NDArray[Any] | None, list[str], dict[str, Any]]:
     """The kernel if the matrix is a parameter of the layer, else None; the layer's inputs; its fields."""
     ctx.tensors.axis(x, -1)
     if other in ctx.tensors.constants and ctx.tensors.constants[other].ndim == 2:
@@ -173,10 +175,10 @@ def conv_integer(ctx: LiftContext, node: OperatorNode) -> None:
     fields, arrays = _kernel(ctx, node, x, kernel), {"kernel": kernel}
     _per_channel(fields, arrays, "kernel_zero_point", _zero(ctx, node.operand(3), str(kernel.dtype)))
     if not zero or zero in ctx.tensors.constants:
-        arrays["zero_point"] = _alone(_zero(ctx, zero, ctx.tensors.dtype_name(x)), "zero point")
+        arrays["zero_point"] = _as_scalar(_zero(ctx, zero, ctx.tensors.dtype_name(x)), "zero point")
         ctx.reshaping.add_per_sample(node, node.op_type, [x], fields, arrays)
         return
-    sources = [ctx.reshaping.samples_first(x), _one_zero(ctx, node, zero)]
+    sources = [ctx.reshaping.samples_first(x), _scalar_zero_point(ctx, node, zero)]
     ctx.layers.add(node, node.op_type, sources, fields, arrays, result_axes=axes_of_single_sample)
 
 
@@ -197,7 +199,7 @@ def qlinear_conv(ctx: LiftContext, node: OperatorNode) -> None:
     """Import a quantized convolution with constant kernel, bias, scales and zero points."""
     x, kernel = node.inputs[0], ctx.tensors.constant(node.inputs[3], "kernel")
     fields, arrays = _kernel(ctx, node, x, kernel), {"kernel": kernel}
-    _requantized(ctx, fields, arrays, [*node.inputs[1:3], *node.inputs[4:8]])
+    _set_scales(ctx, fields, arrays, [*node.inputs[1:3], *node.inputs[4:8]])
     if node.operand(8):
         arrays["bias"] = ctx.tensors.constant(node.operand(8), "bias")
     else:
@@ -218,14 +220,20 @@ def _kernel(ctx: LiftContext, node: OperatorNode, x: str, kernel: NDArray[Any]) 
     return fields
 
 
-def _requantized(ctx: LiftContext, fields: dict[str, Any], arrays: dict[str, NDArray[Any]], names: list[str]) -> None:
+def _set_scales(ctx: LiftContext, fields: dict[str, Any], arrays: dict[str, NDArray[Any]], names: list[str]) -> None:
     """Set the scales and zero points of input, kernel and output from the operands `names`."""
     constants = [ctx.tensors.constant(name, "scales and zero points") for name in names]
-    arrays |= {"input_scale": _alone(constants[0], "scale"), "input_zero_point": _alone(constants[1], "zero point")}
-    arrays |= {"output_scale": _alone(constants[4], "scale"), "output_zero_point": _alone(constants[5], "zero point")}
+    arrays |= {
+        "input_scale": _as_scalar(constants[0], "scale"),
+        "input_zero_point": _as_scalar(constants[1], "zero point"),
+    }
+    arrays |= {
+        "output_scale": _as_scalar(constants[4], "scale"),
+        "output_zero_point": _as_scalar(constants[5], "zero point"),
+    }
     fields["dtype"] = str(constants[5].dtype)
     _per_channel(fields, arrays, "kernel_scale", constants[2])
-    arrays["kernel_zero_point"] = _spread(constants[3], arrays["kernel_scale"].shape)
+    arrays["kernel_zero_point"] = _broadcast(constants[3], arrays["kernel_scale"].shape)
 
 
 def _per_channel(fields: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str, array: NDArray[Any]) -> None:
@@ -238,17 +246,17 @@ def _per_channel(fields: dict[str, Any], arrays: dict[str, NDArray[Any]], name: 
         arrays[name] = array.reshape(())
 
 
-def _spread(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def _broadcast(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return np.broadcast_to(array if array.size > 1 else array.reshape(()), shape)
 
 
-def _alone(array: NDArray[Any], role: str) -> NDArray[Any]:
+def _as_scalar(array: NDArray[Any], role: str) -> NDArray[Any]:
     if array.size != 1:
         raise UnsupportedFeature(f"its {role} has {array.size} numbers, for rows of the first operand")
     return array.reshape(())
 
 
-def _one_zero(ctx: LiftContext, node: OperatorNode, name: str) -> str:
+def _scalar_zero_point(ctx: LiftContext, node: OperatorNode, name: str) -> str:
     """A computed zero point as a scalar of each sample."""
     if not ctx.tensors.single_sample:
         raise MixesSamples("its zero point is computed for all samples of a batch")

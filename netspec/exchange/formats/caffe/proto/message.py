@@ -52,8 +52,8 @@ class UnknownField:
 class Message:
     """One message. `message["name"]` is the field's value, or its default if it is not set.
 
-    Repeated fields are lists (packed ones of binary files arrays), messages are messages, enums their names. Raises
-    KeyError for a name that the tables do not have.
+    Repeated fields are lists (arrays if they are packed in a binary file), nested messages are of this class, enums are
+    names. Raises KeyError for a name that the tables do not have.
     """
 
     __slots__ = ("_offsets", "_values", "kind", "offset", "source", "unknown", "unknown_bytes")

@@ -44,7 +44,7 @@ def read_text(path: str | Path, kind: str, expected: str) -> Message:
             got, hint = sniff(head)
             raise InputError(f"{path} is not {expected}", expected=expected, got=got, hint=hint)
         content = head + file.read()
-    # Comments are in whatever encoding their writer had.
+    # Comments may be in any encoding.
     return parse(content.decode("utf-8-sig", errors="replace"), kind, str(path))
 
 

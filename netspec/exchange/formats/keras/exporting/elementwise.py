@@ -122,12 +122,12 @@ def normalization_by_channel(writer: KerasWriter, link: LayerLink, inputs: list[
         kind, extra["groups"] = "GroupNormalization", x.shape[x.axis(fields.axis) - 1]
         left_out = ("track_running_stats", "momentum", "moving_mean_initializer", "moving_variance_initializer")
     if kind == "BatchNormalization":
-        left_out = _unlike_keras(writer, link)
+        left_out = _fields_without_counterpart(writer, link)
     config, arrays = writer.config(link, *left_out, **extra), writer.weights(link, x)
     return writer.layer(link, [x], kind=kind, orders=[x.order], config=config, arrays=arrays)
 
 
-def _unlike_keras(writer: KerasWriter, link: LayerLink) -> tuple[str, ...]:
+def _fields_without_counterpart(writer: KerasWriter, link: LayerLink) -> tuple[str, ...]:
     """Fields of BatchNormalization to leave out, with a note if that changes training.
 
     Raises `UnsupportedFeature` if it changes inference.
