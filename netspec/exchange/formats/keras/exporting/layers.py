@@ -150,7 +150,7 @@ def layer_and_activation(
     if not is_separate or function is None:
         return outputs
     (y,) = outputs
-    axis = 1 if y.order[-1] == 1 or len(y.order) == 2 else len(y.order) - 1  # the features
+    axis = 1 if y.order[-1] == 1 or len(y.order) == 2 else len(y.order) - 1  # the net's axis of the features
     return [activation_layers(writer, f"{y.layer}_{type_of(function)}", function, y, axis)]
 
 

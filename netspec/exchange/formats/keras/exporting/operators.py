@@ -41,7 +41,7 @@ MAX_CONSTANTS = 1_000_000
 
 @dataclass(frozen=True)
 class EmittedTensor:
-    """A tensor of the model, and its shape for a batch of the first of `PROBES`."""
+    """A tensor of the model, and its shape for a batch of the first size in `BATCH_SIZES`."""
 
     tensor: KerasTensor
     shape: tuple[int, ...]

@@ -237,7 +237,7 @@ def transposed(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
 
 @rule("Bidirectional")
 def bidirectional(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
-    """A Bidirectional, without its second layer if that equals the first; masked steps are zeros anyway."""
+    """A Bidirectional, without its second layer if that equals the first; netspec always zeros masked steps."""
     config = dict(call.layer.config)
     if "layer" not in config and isinstance(config.get("forward_layer"), dict):
         config["layer"] = config["forward_layer"]
@@ -315,7 +315,7 @@ def attention(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
         raise UnsupportedFeature("it is inside a model that is TimeDistributed")
     views = [importer.in_keras_order(tensor) for tensor in tensors]
     if len(views[0].order) == 3 and fields.get("attention_axes") in (1, [1]):
-        del fields["attention_axes"]  # the only axis
+        del fields["attention_axes"]  # the default, since there is only one axis
     if fields.get("value_dim") == fields.get("key_dim"):
         fields.pop("value_dim", None)
     return importer.weighted(call, type_, fields, views)

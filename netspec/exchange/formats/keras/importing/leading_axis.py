@@ -23,7 +23,7 @@ from netspec.graph.types import DType, TensorType, broadcast_shapes
 
 
 def import_across_samples(importer: KerasImporter, call: LayerCall) -> bool:
-    """Whether an operation combines all samples, and was recorded as an operation on each."""
+    """Record an operation that combines all samples as an operation on each sample. Return whether it is one."""
     follow = _ACROSS_SAMPLES.get(name_of(call))
     if follow is None:
         return False
