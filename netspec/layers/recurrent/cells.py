@@ -46,7 +46,7 @@ class CellSpec(Spec):
         """Number of elements of each state."""
         raise NotImplementedError  # subclasses implement it
 
-    def description(self) -> int:
+    def output_index(self) -> int:
         """Return the index of the state that is the output."""
         return 0
 
@@ -329,9 +329,9 @@ class StackedRNNCells(CellSpec):
         """State sizes of all cells."""
         return tuple(size for cell in self.cells for size in cell.sizes())
 
-    def description(self) -> int:
-        """Index of the last cell's output."""
-        return sum(len(cell.sizes()) for cell in self.cells[:-1]) + self.cells[-1].description()
+    def output_index(self) -> int:
+        """Return the index of the last cell's output."""
+        return sum(len(cell.sizes()) for cell in self.cells[:-1]) + self.cells[-1].output_index()
 
     def run(
         self, builder: Builder, x: Value, initial: Sequence[Value], mask: Value | None, *, reverse: bool

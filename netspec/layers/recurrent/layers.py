@@ -103,7 +103,7 @@ class RecurrentLayer(CellSpec, LayerSpec):
         """Select from the outputs of all steps and the final states, according to the fields."""
         if self.zero_output_for_mask and self.return_sequences and mask is not None:
             y = call_elementwise(Where(), broadcast_mask(mask, y), y, 0.0)
-        output = (Flip(1)(y) if self.go_backwards else y) if self.return_sequences else last[self.description()]
+        output = (Flip(1)(y) if self.go_backwards else y) if self.return_sequences else last[self.output_index()]
         return (output, *last) if self.return_state else output
 
     def step_states(self, steps: int) -> StepStates | None:
@@ -117,7 +117,7 @@ class RecurrentLayer(CellSpec, LayerSpec):
     def build_step(self, builder: Builder, x: Value, states: Sequence[Value], at: StepPosition) -> tuple[Value, ...]:
         """x: (N, 1, features) → (N, 1, units), or (N, units) without `return_sequences`; the states."""
         y, *last = self.run(builder, builder.floating(x), states, None, reverse=False)
-        return (y if self.return_sequences else last[self.description()], *last)
+        return (y if self.return_sequences else last[self.output_index()], *last)
 
     def mask(self, builder: Builder, *inputs: Value) -> Value | None:
         """The mask of the sequence, if all outputs are returned: unchanged, as in Keras, also with `go_backwards`."""
@@ -279,8 +279,8 @@ class RNN(RecurrentLayer):
     def sizes(self) -> tuple[int, ...]:
         return self.cell.sizes()
 
-    def description(self) -> int:
-        return self.cell.description()
+    def output_index(self) -> int:
+        return self.cell.output_index()
 
     def run(
         self, builder: Builder, x: Value, initial: Sequence[Value], mask: Value | None, *, reverse: bool
