@@ -483,7 +483,7 @@ def read_gains(folder: Path, suffix: str) -> Any:
 
     loss: Any = LOSSES.parse(located({"type": "InfoGain", "file": f"gains{suffix}"}, str(folder / "net.yaml")))
     try:
-        return loss.numbers(3, "float32")
+        return loss.class_matrix(3, "float32")
     except ShapeMismatch as error:
         raise InputError(str(error), location=Location(str(folder / "net.yaml"), 1, 1)) from None
 
