@@ -288,7 +288,7 @@ class ClassName:
     backend: str
     """The folder of the backend that it belongs to; "" outside of backends."""
     is_vocabulary: bool
-    """True if a word of a user or of ONNX names it: a class registered for specs, or in a module of ops."""
+    """True if users or ONNX know its name: a class registered for specs, or one in a module of ops."""
 
     @property
     def package(self) -> str:

@@ -26,7 +26,7 @@ NETS = {
 }
 RESNET = pytest.param("resnet20", marks=pytest.mark.exhaustive)
 FEW = 10
-"""Steps where convolutions are slow: those of the reference, and in bfloat16 on a CPU without such instructions."""
+"""Steps if convolutions are slow: those of the reference, and those in bfloat16 on a CPU without its instructions."""
 
 
 def losses(path: Path, batch: int, steps: int, rate: float, device: str, dtype: DType = DType.FLOAT32) -> list[float]:

@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[2]
 STATUS = Path("/proc/self/status")
 
 BESIDE = 16e6
-"""Bytes beside the plan: the batch, compiled kernels, what compiling leaves in the heap. Python, NumPy and libraries,
-about 125 MB, are counted before: after a step of a tiny net."""
+"""Bytes that may be used in addition to the plan: the batch, compiled kernels, and what compiling leaves in the heap.
+Python, NumPy and libraries, about 125 MB, are not included: they are measured first, after a step of a tiny net."""
 
 SCRIPT = """
 import json, sys

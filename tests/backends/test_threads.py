@@ -25,7 +25,7 @@ from netspec.graph.types import DType, TensorType
 from netspec.graph.value import Node, Value
 
 ALL = 3
-"""Threads of these tests, on any machine."""
+"""Number of threads in these tests, on any machine."""
 
 
 def device_with(backend: str) -> CpuDevice:

@@ -20,7 +20,7 @@ LONGEST_TEXT = 40
 LONGEST_LIST = 10
 GROWING = re.compile("^unknown|has no field|has no `|must be a name$")
 WORDS = {"name", "from"}
-"""Names of fields that are words of a sentence too."""
+"""Names of fields that are also common words of a sentence."""
 
 
 def shortened(problem: Mapping[str, Any]) -> str | None:

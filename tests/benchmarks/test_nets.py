@@ -27,7 +27,8 @@ PARAMETERS = {
     "lstm_char": 1_083_969,
     "transformer": 3_323_648,
 }
-"""As torchvision counts AlexNet, VGG-11 and ResNet-50, Caffe's zoo GoogLeNet; the others by hand from the papers."""
+"""Numbers of parameters: AlexNet, VGG-11 and ResNet-50 from torchvision, GoogLeNet from Caffe's zoo, and the others
+computed by hand from the papers."""
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -65,7 +66,7 @@ def test_figures():
 
 
 LARGE = {"googlenet", "resnet50"}
-"""Nets of many layers, of kinds that smaller ones have too."""
+"""Nets with many layers; smaller nets have layers of the same kinds."""
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from benchmarks.published_scaling import CASES, JITTER, RESNET_50, as_markdown, 
 
 DOCS = Path(__file__).parents[2] / "docs" / "scaling.md"
 TOLERANCE = 0.08
-"""Of efficiency: a quarter of what separates the best published figure from the worst. VGG-16, ResNet-152 miss by 7."""
+"""Tolerance of the efficiency: a quarter of the difference of the best and worst published figures. VGG-16 and
+ResNet-152 miss by 7."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.net}-{case.workers}")

@@ -26,7 +26,7 @@ from tests.cli.conftest import Netspec, Outcome
 from tests.cli.exported_scripts import run_script, script_lines, train_spec
 
 STEP = 0.002
-"""Largest difference of a probability that pixels which differ by 1 of 255 may cause in these nets."""
+"""Largest change of a probability in these nets if pixels change by 1 of 255."""
 
 
 def trained(netspec: Netspec, text: str) -> None:

@@ -30,7 +30,7 @@ RUN = {
     "data list": 0, "devices": 0, "predict": 3, "search": 0, "init": 1, "explain": 4, "replay": 0,
     "generate": 0,
 }  # fmt: skip
-"""Index of the example that runs, by command: a fast one."""
+"""By command, the index of the example that is run, which is a fast one."""
 RUN_SLOWLY = {"data show": 0, "schema": 1, "time": 0, "verify-resume": 0}
 DOWNLOADS = {"data get": 0, "data unpack": 0}
 WITH_MPI = {"verify-parallel": 1}

@@ -32,7 +32,7 @@ layers:
 losses: [{type: SparseCategoricalCrossentropy, from: [logits, label], from_logits: true}]
 metrics: [{type: SparseCategoricalAccuracy, from: [logits, label]}]
 """
-"""Convolution, moving averages, pooling, dropout, a penalty: what a training step is made of."""
+"""A net with all parts of a training step: convolution, moving averages, pooling, dropout and a penalty."""
 
 
 def net(text: str, folder: Path) -> NetSpec:

@@ -38,7 +38,7 @@ layers:
   - {name: logits, type: Dense, units: 3}
 losses: [{type: MeanSquaredError, from: [logits, y]}]
 """
-"""A net of which no gradient is 0 but for rounding, as that of a bias before a normalization is."""
+"""A net without gradients that are 0 except for rounding, such as that of a bias before a normalization."""
 
 
 def compiler(
@@ -83,7 +83,8 @@ def test_fast_kernels_run_the_full_update(type_, fields, tmp_path):
 
 
 OF_EVERY_KIND = ("Adafactor", "Muon", "RAdam", "ScheduleFreeAdamW")
-"""Rows and columns, products of matrices, conditions, shared states: the others are elementwise alone."""
+"""Solvers with sums over rows and columns, matrix products, conditions and shared states; all others compute
+elementwise only."""
 
 
 @pytest.mark.parametrize(("type_", "fields"), [*((solver, {}) for solver in OF_EVERY_KIND), *AVERAGED], ids=str)

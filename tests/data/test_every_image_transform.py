@@ -30,7 +30,7 @@ ACCEPTS_PILLOW_IMAGES = [(cls, sample) for cls in TYPES if cls.accepts_pillow_im
 SIZES = [(28, 30), (30, 28), (40, 29), (28, 28), (29, 51), (33, 28)]
 SEED, EPOCH, STAGE = 5, 2, 1
 SEVERAL = ("RandomColorJitter", "RandAugment", "AugMix")
-"""Steps within these go from byte to byte, and a later one may make more of what an earlier one rounded."""
+"""Transforms of several steps that each round to bytes: a later step may amplify the rounding of an earlier one."""
 
 
 def build_transform(cls: type[Any], sample: dict[str, Any]) -> ImageTransform:

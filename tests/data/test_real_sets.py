@@ -33,7 +33,7 @@ ORDER = {
     "fashion_mnist": "2a027e4e5f90d44e",
     "mnist": "e3c3929d2ce73439",
 }
-"""Of the labels in the order of the second epoch under seed 7: SHA-256, its beginning."""
+"""Beginning of the SHA-256 digest of the labels in the order of the second epoch with seed 7."""
 
 
 def folder_of(name: str) -> Path:

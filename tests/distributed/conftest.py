@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 MPIEXEC = find_mpiexec() if find_spec("mpi4py") else None
 QUICK = {"PATIENCE": "3 2"}
-"""For workers that are to be given up soon; others are waited for, since a test machine may have other work."""
+"""Environment of tests in which workers soon stop waiting for others. By default they wait longer, since a test machine
+may be busy."""
 NONE: Mapping[str, str] = {}
 LIMIT = 240
 """Seconds until a job that does not end fails its test."""

@@ -21,7 +21,7 @@ from tests.distributed.conftest import QUICK
 
 AGAIN = "to continue: netspec train 'runs/a b/spec.yaml' --resume"
 WITH = {"netspec": " --workers 3", "mpiexec": ""}
-"""What more the command that goes on has, by what started the workers."""
+"""Options at the end of the command that continues the training, by the program that started the workers."""
 BOTH = pytest.mark.parametrize("by", ["netspec", pytest.param("mpiexec", marks=pytest.mark.slow)])
 RARELY_BOTH = pytest.mark.parametrize("by", ["netspec", pytest.param("mpiexec", marks=pytest.mark.exhaustive)])
 

@@ -43,7 +43,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "averages": {"strategy": "local_sgd", "every": 2},
     "half": {"strategy": "all_reduce", "reduce_in": "float16", "precision": "float16"},
 }
-"""On a GPU whose kernels are ours: in all but the last digits they find what the reference does."""
+"""Trainings on a GPU with netspec's kernels: results agree with the reference except in the last digits."""
 PLAIN: dict[str, dict[str, Any]] = {
     "center": {"strategy": "elastic_averaging", "every": 2},
     "parts": {"strategy": "all_reduce", "deterministic": True, "shards": 4},
@@ -56,12 +56,13 @@ PLAIN: dict[str, dict[str, Any]] = {
     "served late": {"strategy": "parameter_server", "mode": "asynchronous", "fetch_every": 2},
     "served stale": {"strategy": "parameter_server", "mode": "stale_synchronous"},
 }
-"""On one with NumPy's kernels, and so to the same bits. What NCCL has no call for goes through the CPU."""
+"""Trainings on a simulated GPU with NumPy's kernels, whose results have the same bits as the reference. Operations that
+NCCL lacks go through the CPU."""
 HALF = 0.0, 2e-3
-"""Where one rounds to 11 bits what the other does not: as much of gradients below 4, in four steps of 0.05 each, and
+"""Tolerances if only one of the two rounds to 11 bits: gradients below 4 are rounded in four steps with rate 0.05 and
 momentum; weights are below 1."""
 APART = ("averages", "center", "parts", "stages", "served", "served late", "served stale")
-"""Whose workers do not compute a batch at the same time, so that no layer sees all of it."""
+"""Trainings whose workers do not compute a batch at the same time, so that no layer can use all of it."""
 
 
 def test_weights_and_bytes_equal_cpu_workers(jobs: Any, tmp_path: Path) -> None:

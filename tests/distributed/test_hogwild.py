@@ -41,7 +41,7 @@ STRAIGHT: dict[str, Any] = {
     "layers": [{"name": "sum", "type": "Dense", "units": 1}],
     "losses": [{"type": "MeanAbsoluteError", "from": ["sum", "y"]}],
 }
-"""With targets that are far below, the gradient is the mean of x wherever the weights are."""
+"""A net whose gradient is the mean of x for any weights, if the targets are far below all outputs."""
 
 
 def straight(folder: Path, **spec: Any) -> dict[str, Any]:

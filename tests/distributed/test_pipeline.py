@@ -21,7 +21,7 @@ __all__ = ["points", "spec"]
 
 WAY = {"strategy": "pipeline", "micro_batches": 4}
 PLAIN = {"NETSPEC_KERNELS": "workers"}
-"""What carries messages, and else array code: none is compiled."""
+"""Environment with the kernels of messages and array code only, so that nothing is compiled."""
 Make = Callable[..., dict[str, Any]]
 
 

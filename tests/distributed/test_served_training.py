@@ -21,7 +21,8 @@ __all__ = ["folder"]
 
 SOLVER = {"type": "SGD", "learning_rate": 0.1, "global_clipnorm": 0.5, "ema": 0.9,
           "momentum": {"type": "CyclicLR", "initial": 0.9, "peak": 0.7, "step_size_up": 7}}  # fmt: skip
-"""No server has the norm of all gradients, no worker the averages that are evaluated; workers send the momentum."""
+"""A solver for which processes need values of others: no server has the norm of all gradients, no worker has the
+averaged weights that are evaluated, and workers send the momentum."""
 LOOP: dict[str, Any] = {"accumulate": 3, "loss_scale": 1024.0}
 PLAIN = {"type": "SGD", "learning_rate": 0.1}
 

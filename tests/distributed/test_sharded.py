@@ -26,7 +26,7 @@ from tests.distributed.test_training import LATE, assert_close, folder, log, tra
 
 pytestmark = pytest.mark.slow
 THREE = pytest.param(3, marks=pytest.mark.exhaustive)
-"""Workers: one more job, which differs in uneven shares alone."""
+"""A job of three workers, which differs from the others only in the uneven shares."""
 
 __all__ = ["folder"]
 ROOT = Path(netspec.__file__).parents[1]

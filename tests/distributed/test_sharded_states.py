@@ -26,13 +26,13 @@ WHOLES: dict[str, Any] = {
     "solver/$group-1/count": np.array(7, np.int64),
     "norm/moving_mean": np.arange(3.0, dtype=np.float64),
 }
-"""What all workers have together."""
+"""The complete states, of which each worker has a part."""
 PIECES = {
     "fc/kernel": (1, (0, 2, 2, 7)),
     "solver/fc/kernel/velocity": (None, (0, 16, 32, 35)),
     "solver/fc/bias/velocity": (0, (0, 0, 0, 7)),
 }
-"""Axis and cuts; what is not named here is whole where it is."""
+"""Axis and cuts of the states that are split; other states are whole on each worker that has them."""
 HOLDERS = {"solver/$group-1/count": (1, 2), "norm/moving_mean": (2,)}
 
 

@@ -18,10 +18,10 @@ from tests.distributed.once import once
 
 pytestmark = pytest.mark.slow
 THREE = pytest.param(3, marks=pytest.mark.exhaustive)
-"""Workers: one more job, which differs in uneven shares alone."""
+"""A job of three workers, which differs from the others only in the uneven shares."""
 
 SAMPLES = 225
-"""Of the training set: in batches of 32 the last one has a single sample, and most workers none of it."""
+"""Number of samples of the training set: the last batch of 32 has a single sample, so most workers have none of it."""
 
 SMOOTH: dict[str, Any] = {
     "netspec": 1,
@@ -35,7 +35,8 @@ SMOOTH: dict[str, Any] = {
     "losses": [{"type": "SparseCategoricalCrossentropy", "from": ["logits", "label"], "from_logits": True}],
     "metrics": [{"type": "SparseCategoricalAccuracy", "name": "accuracy", "from": ["logits", "label"]}],
 }
-"""Nothing in it amplifies a rounding: no ReLU that is passed on one side by one sum and on the other by another."""
+"""A net that does not amplify roundings: it has no ReLU, whose input could be positive in one order of summation and
+negative in another."""
 NORMALIZED = {**SMOOTH, "layers": [{"name": "norm", "type": "BatchNormalization", "momentum": None}, *SMOOTH["layers"]]}
 EXACT = {"strategy": "all_reduce", "deterministic": True}
 TOGETHER = {
@@ -65,7 +66,7 @@ CUT = {
         {"name": "logits", "type": "Dense", "units": 3},
     ],
 }  # fmt: skip
-"""Columns to columns, columns to rows, rows by themselves."""
+"""A net for `MODEL`: columns after columns, rows after columns, and rows after rows."""
 MODEL = {"strategy": "model", "layers": {"fc1": "columns", "fc2": "columns", "fc3": "rows", "logits": "rows"}}
 LATE = 24
 """The step of the checkpoint that runs are resumed from."""
@@ -133,7 +134,7 @@ def cases(folder: Path) -> dict[str, dict[str, Any]]:
 
 REACH = "adam", "buckets", "accumulate", "scaled", "together", "factors", "factored", "served", "model", "modelled"
 REACH_ON_THREE = "buckets", "together", "factored", "served", "modelled"
-"""One of each strategy; an uneven split of a batch is the same code in the others."""
+"""One training of each strategy; the others run the same code for an uneven split of a batch."""
 BITS = "exact", "exactly"
 RESUMED = "adam", "normalized", "accumulate", "rarely", "model"
 RESUMED_BY_OTHERS = "adam", "model"

@@ -91,7 +91,7 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"strategy": "parameter_server"},
     {"strategy": "sharded_optimizer", "heartbeat": 3},
 )
-"""Of those that have a `heartbeat` a worker is stopped, of the others one is killed."""
+"""In trainings with `heartbeat` a worker is stopped, in the others one is killed."""
 
 
 def test_many_trainings_use_no_more_communicators_than_one(jobs, spec: Path, tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ BY_SERVERS = [
     "train.accumulate=2",
     "net.layers.0={name: hidden, type: BatchNormalization, momentum: 0.9}",
 ]
-"""A step that is broken off has changed moving averages."""
+"""Overrides with which an aborted step has changed moving averages."""
 
 
 @pytest.mark.parametrize(

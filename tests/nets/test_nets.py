@@ -29,7 +29,7 @@ SMALL: Mapping[str, tuple[float, list[str]]] = {
     "unet": (0.01, ["vars.size=16", "vars.width=4", "vars.levels=2"]),
     "lenet": (0.003, []),
 }
-"""A learning rate, and what makes a net of a size that trains in a second."""
+"""Learning rate, and overrides that make a net small enough to train in a second."""
 SLOW = {"resnet50", "googlenet", "lstm_char", "unet"}
 """Nets whose kernels take seconds to compile."""
 

@@ -25,7 +25,7 @@ X = Input("x", typed(SHAPE))()
 HALVES = Window((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1))
 THIRDS = Window((3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1))
 SCATTERED = Window((2, 2), (1, 1), ((4, 4), (4, 4)), (8, 8))
-"""One of its windows may hold padding alone: its largest element is -inf, of which ReLU would make 0."""
+"""A window that may contain only padding: then the largest element is -inf, of which ReLU would make 0."""
 
 
 def sunk(graph: Graph) -> Graph:

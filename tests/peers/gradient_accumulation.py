@@ -12,14 +12,14 @@ from tests.peers.solvers import exactly
 BATCH, FEATURES, UNITS, STEPS = 4, 5, 3, 10
 ACCUMULATE = 4
 RATE = 0.125
-"""Exact in float32, in which Keras keeps it, and the share of a batch."""
+"""Learning rate. It is exact in float32, in which Keras stores it, and so is the share of one batch."""
 SOLVERS: dict[str, dict[str, Any]] = {
     "sgd": {"type": "SGD", "momentum": 0.75, "global_clipnorm": 0.5},
     "adam": {"type": "Adam", "beta_1": 0.75, "clipvalue": 0.1, "epsilon": 1e-3},
     "adamw": {"type": "AdamW", "weight_decay": 0.0625, "clipnorm": 0.25, "epsilon": 1e-3, "ema": {"decay": 0.5}},
 }
 INITIAL_SCALE, GROWTH, FACTOR = 2.0**126, 3, 8.0
-"""Of the scaled loss, and what that is multiplied by besides, so that gradients overflow."""
+"""Initial scale of the loss, steps until it grows, and a further factor of the loss with which gradients overflow."""
 
 
 def given(steps: int) -> dict[str, np.ndarray]:

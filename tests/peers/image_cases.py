@@ -12,11 +12,11 @@ class ImageCase(NamedTuple):
 
     type: str
     fields: dict[str, Any]
-    """All that Keras's layer takes; ranges are written out, since the two read a single number differently."""
+    """All arguments of Keras's layer. Ranges have both ends: netspec and Keras read a single number differently."""
     numbers: tuple[float, ...] = ()
-    """What is drawn, in [0, 1), in the order in which the transform takes it."""
+    """The random numbers in [0, 1), in the order in which the transform draws them."""
     margin: int = 0
-    """So many pixels at the edges are others than Keras's, as the transform says."""
+    """Number of pixels at each edge that differ from Keras's, as the transform documents."""
     values: tuple[float, float] = (0.0, 255.0)
     """The range of the image."""
 

@@ -13,7 +13,7 @@ MAX_SAMPLES = 3
 AXES = {
     **dict.fromkeys(("GroupNormalization", "BatchNormalization", "Concatenate", "Normalization"), 1),
 }
-"""Layers whose axis here is another than Keras's where nothing is said."""
+"""Layers whose default axis differs from Keras's."""
 
 
 def unlike(case: SampleCase) -> bool:
@@ -47,7 +47,7 @@ def unlike(case: SampleCase) -> bool:
 
 
 LAYERS_OF_FUNCTIONS = {"leaky_relu": "LeakyReLU", "elu": "ELU", "relu": "ReLU"}
-"""Functions whose fields Keras has as those of layers, which it takes for functions."""
+"""Activation functions for whose fields Keras has layers, which it accepts as activations."""
 
 
 def _strange(function: Any) -> bool:

@@ -17,7 +17,7 @@ UNABLE = {
     "not supported by the PyTorch backend": "Keras has it on TensorFlow and JAX alone",
     "to view Short as Int": "PyTorch's uint16 is int32 in Keras",
 }
-"""What Keras on PyTorch says of what it can't run, and what that means."""
+"""Messages of Keras on PyTorch about nets that it can't run, and their meaning."""
 
 
 def all_written() -> list[Written]:

@@ -32,7 +32,7 @@ from netspec.tools.verification.cases import cases
 from tests.exchange.nets import Arrays, Net, net_data
 
 BATCH, DONE = 4, 3
-"""Samples of a step, and steps that were taken before."""
+"""Number of samples of a step, and of steps that were done before."""
 JUDGES = {"from": ["classes", "target"]}
 IMAGES = net_data(
     {"type": "Conv2D", "filters": 3, "kernel_size": 3, "activation": "tanh"},
@@ -78,7 +78,7 @@ LEARNED = net_data(
     outputs=["y"],
     losses=[{"type": "MeanSquaredError", "from": ["y", "a"]}],
 )
-"""Layers of a few numbers, which are other layers in Keras."""
+"""A net of layers with few parameters, which are different layers in Keras."""
 MATRICES = net_data(
     {"type": "Conv2D", "filters": 6, "kernel_size": 2, "activation": "tanh"},
     {"type": "Reshape", "target_shape": [6, 12]},
@@ -89,7 +89,7 @@ MATRICES = net_data(
     inputs={"image": {"shape": [4, 5, 4]}, "target": {"shape": [], "dtype": "int32"}},
     losses=[{"type": "SparseCategoricalCrossentropy", "from_logits": True, **JUDGES}],
 )
-"""Kernels whose largest axes are the two that Keras has behind all others."""
+"""A net whose kernels have their two largest axes where Keras has them: behind all others."""
 SOLVERS: dict[str, dict[str, Any]] = {
     "sgd": {"type": "SGD", "learning_rate": 0.1},
     "sgd with momentum": {"type": "SGD", "learning_rate": {"type": "CosineDecay", "initial": 0.1}, "momentum": 0.9,

@@ -13,7 +13,7 @@ CASES: list[dict[str, Any]] = [
     {"fft_length": 64, "sequence_stride": 20, "num_mel_bins": 4, "sampling_rate": 8000, "min_freq": 300.0,
      "max_freq": 3000.0, "top_db": 20.0, "min_power": 1e-3, "ref_power": 0.1},
 ]  # fmt: skip
-"""Fields, which are the same here and there."""
+"""Fields, which have the same names and values in netspec and Keras."""
 
 
 def sounds() -> np.ndarray:

@@ -29,9 +29,10 @@ from tests.peers.random_training import ACCURACIES, batch
 TOLERANCE = {"rtol": 2e-3, "atol": 2e-4}
 """float32 on both sides, sums in another order, exponentials of exponentials."""
 UNKNOWABLE = ("MeanSquaredError", "Huber", "Poisson", "AUC", "Recall")
-"""Names that HDF5 files cannot attribute: a user's function `mse`, or class `Huber`, is taken for Keras's there."""
+"""Classes that HDF5 files do not distinguish from a user's: a function `mse` or class `Huber` of a user is read as
+Keras's."""
 CONSTANTS = ("Scale", "Bias")
-"""Layers whose values, if they are not trained, are in the model's configuration, not among its weights."""
+"""Layers whose values are in the model's configuration, not among its weights, if they are not trained."""
 
 
 @dataclass(frozen=True)

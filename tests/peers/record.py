@@ -50,7 +50,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "Concatenate": {"axis": 1},
     "Flatten": {"data_format": "channels_last"},  # Keras would transpose channels-first data
 }
-"""Where netspec's default is another than Keras's."""
+"""Fields whose default differs from Keras's."""
 
 OF_CALLS = ("use_causal_mask", "reverse", "return_attention_scores")
 """Fields that are arguments of the call in Keras."""
@@ -58,18 +58,18 @@ OPERANDS = {
     **dict.fromkeys(("MultiHeadAttention", "GroupQueryAttention"), ("query", "value", "key", "attention_mask")),
     "Softmax": ("inputs", "mask"),
 }
-"""Layers that take their inputs one by one in Keras, not as a list."""
+"""Names of the inputs of layers that, in Keras, take them as separate arguments, not as a list."""
 
 
 PARTS = ("layer", "backward_layer", "cell", "cells")
-"""Fields that hold layers or cells, whose weights come in the order in which they do here."""
+"""Fields that contain layers or cells, whose weights are in the same order in Keras and netspec."""
 TOLD = ("BatchNormalization", "Dropout", "SpectralNormalization")
-"""Layers that are told whether they are in training."""
+"""Layers whose call has the argument `training`."""
 INITIAL_STATE = ("SimpleRNN", "LSTM", "GRU", "RNN", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
-"""Layers to which further inputs are first states, which Keras takes by name."""
+"""Layers whose further inputs are initial states, which Keras takes as a named argument."""
 
 CHANNELS_LAST = ("UpSampling1D", "Cropping1D", "SpatialDropout1D")
-"""Layers of Keras that know sequences as (batch, length, channels) alone."""
+"""Layers of Keras that accept sequences only as (batch, length, channels)."""
 
 
 class Unlike(Exception):
@@ -292,7 +292,7 @@ def results_of(
 
 
 OF_FIT = (WEIGHT, "class_weight")
-"""Fields of losses that are arguments of `fit` in Keras, which makes weights of samples of them."""
+"""Fields of losses that are arguments of `fit` in Keras, which converts them to weights of samples."""
 
 
 def weights_of(case: SampleCase, feeds: dict[str, np.ndarray]) -> np.ndarray | None:
@@ -337,7 +337,7 @@ def loss(case: SampleCase, training: bool) -> dict[str, np.ndarray]:
 
 
 LAST_AXIS_ALONE = ("Accuracy", "TopK")
-"""Metrics of Keras that look along the last axis; here they have an `axis`."""
+"""Metrics that reduce the last axis in Keras and have an `axis` in netspec."""
 
 
 def metric(case: SampleCase, training: bool) -> dict[str, np.ndarray]:

@@ -22,9 +22,9 @@ from tests.peers.recordings import RECORDED, save_answers
 
 BATCH = 3
 LEGACY = ("images", "means", "nested", "sequences", "trained_adam")
-"""Nets that are written in the older layouts too."""
+"""Nets that are also written in the older layouts."""
 WEIGHTS_ALONE = ("images", "nested", "sequences", "trained_adafactor", "trained_muon")
-"""Nets whose weights are written alone too; of those that were trained with what the optimizer remembers."""
+"""Nets of which a file with only the weights is written too; for trained nets it includes the optimizer's states."""
 
 
 def keras() -> Any:

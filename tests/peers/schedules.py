@@ -190,7 +190,7 @@ SCHEDULES: dict[str, tuple[dict[str, Any], Peer]] = {
         ),
     ),
 }  # fmt: skip
-"""What the schedule is here, and the peer's."""
+"""The schedule in netspec, and the peer's."""
 
 FIGURES = [
     3.0,
@@ -216,7 +216,7 @@ FIGURES = [
     1.0,
     1.0,
 ]
-"""What one evaluation after the other finds."""
+"""Results of the evaluations, in order."""
 
 
 def keras_plateau(**fields: Any) -> Peer:
@@ -266,7 +266,7 @@ PLATEAUS: dict[str, tuple[dict[str, Any], Peer]] = {
         torch_plateau(patience=1, factor=0.5, cooldown=2),
     ),
 }
-"""What the plateau is here, and the peer's."""
+"""The plateau schedule in netspec, and the peer's."""
 
 
 CYCLE = {"max_momentum": 0.94, "base_momentum": 0.83}

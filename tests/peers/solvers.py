@@ -13,9 +13,9 @@ import numpy as np
 
 STEPS, BATCH, FEATURES, HIDDEN, UNITS = 10, 8, 5, 6, 3
 ACCUMULATE = 4
-"""Batches of a step, where it has several: parts of the one that it has otherwise."""
+"""Number of batches of a step with accumulation; together they are the batch of a step without it."""
 RATE = 2.0**-5
-"""Keras keeps some numbers in float32: this one is the same there, as all are that are sums of few powers of 2."""
+"""Keras stores some numbers in float32. This one is exact there, like any sum of few powers of 2."""
 DTYPES = ("float64", "float32")
 NAMES = ("hidden/kernel", "hidden/bias", "out/kernel", "out/bias")
 DECAY, EMA = 2.0**-4, 0.75
@@ -27,14 +27,14 @@ class SolverCase:
 
     type: str
     fields: dict[str, Any]
-    """Its fields here, without the rate."""
+    """Its fields in netspec, without the learning rate."""
     peer: str = "keras"
     called: str = ""
-    """Its class there, where it is called otherwise."""
+    """Its class in the peer, if the name differs."""
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Where they are others than the fields."""
+    """Arguments of the peer's class, if they differ from the fields."""
     decays: bool = True
-    """Whether its weight decay is the same there; Keras's is decoupled, PyTorch's is not."""
+    """Whether its weight decay is that of the peer: Keras's is decoupled, PyTorch's is not."""
     averages: bool = False
     """Whether it averages the weights itself, and so has no `ema`."""
 

@@ -13,7 +13,7 @@ from tests.peers.image_cases import CASES, ImageCase, image
 from tests.peers.recordings import load_answers
 
 MOVED = ("Resizing", "RandomRotation", "RandomTranslation", "RandomZoom", "RandomShear", "RandomPerspective")
-"""Pillow cuts off what is behind the point, or rounds weights to some bits."""
+"""Transforms of positions, for which Pillow truncates results to integers or rounds weights to some bits."""
 
 
 def ours(case: ImageCase, dtype: str) -> np.ndarray:

@@ -30,7 +30,7 @@ NET: dict[str, Any] = {
     "losses": [{"type": "MeanSquaredError", "from": ["out", "y"]}],
 }
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
-"""Of the largest element."""
+"""Largest difference, relative to the largest element."""
 
 ALL = [(case, variant, dtype) for case in CASES for variant in variants(case) for dtype in DTYPES]
 

@@ -28,7 +28,7 @@ def test_classifier(estimator: Any, check: Any) -> None:
 
 OF_REGRESSOR = parametrize_with_checks([Regressor(**SETTINGS)])
 SPARSE = {"check_estimator_sparse_array", "check_estimator_sparse_matrix"}
-"""Checks of what both estimators do alike, which take seconds."""
+"""Checks of code that both estimators share; they take seconds."""
 
 
 def mark(check: Any) -> pytest.MarkDecorator:

@@ -30,7 +30,7 @@ NET = {
 }
 FLIP = {"type": "RandomFlip"}
 CROP = {"type": "RandomCrop", "height": 6, "width": 5, "padding": 1, "fill_mode": "reflect"}
-"""What only moves numbers may come before or after."""
+"""A transform that only moves pixels: it may come before or after those that compute new values."""
 PADDED = {"type": "RandomCrop", "height": 6, "width": 5, "padding": 2, "fill_value": 7}
 SMALLER, MIDDLE = {"type": "RandomCrop", "height": 6, "width": 7}, {"type": "CenterCrop", "height": 6, "width": 5}
 RESCALING = {"type": "Rescaling", "scale": 1 / 255, "offset": -0.1}

@@ -35,9 +35,9 @@ from tests.backends.cuda.without_gpu import CupyDevice, StartingEngine, load, wr
 ARCHITECTURES = ("sm_80", "sm_90")
 """Ampere, the first with bfloat16, and Hopper. Newer ones compile the same source, and take as long again each."""
 _NO_NCCL: Any = None
-"""Nothing is sent."""
+"""Stands for NCCL, which nothing calls here."""
 AT_ONCE = 200
-"""Kernels of one source: each has the same beginning."""
+"""Number of kernels that are compiled as one source: every source begins with the same code."""
 
 
 class Collector(OnHost):

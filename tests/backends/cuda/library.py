@@ -21,7 +21,7 @@ from netspec.graph.value import Node
 from tests.backends.cuda.fake import Machine
 
 machine = Machine()
-"""The GPU that kernels are bound for now."""
+"""The simulated GPU for which kernels are currently bound."""
 
 
 @kernel(Op, backend="library", rank=2)

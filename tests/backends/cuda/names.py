@@ -28,7 +28,7 @@ from tests.backends.cuda import fake
 from tests.backends.cuda.without_gpu import CupyDevice, asks_for_capture, complaint, load, wrapped
 
 NUMPYS = Path("backends/device_registry.py")
-"""Where `xp` is NumPy always."""
+"""Modules in which `xp` is always NumPy."""
 KERNEL = 'extern "C" __global__ void kernel() {}'
 CAPTURED = (
     "cuda.Event.record", "cuda.Stream.wait_event", "cuda.Stream.__enter__", "cuda.Stream.ptr", "cuda.MemoryPointer.ptr",

@@ -26,7 +26,7 @@ LARGE = {
     "convnext_tiny", "densenet121", "efficientnet_b0", "googlenet", "inception_v3", "mobilenet_v2", "mobilenet_v3",
     "resnet50", "wide_resnet",
 }  # fmt: skip
-"""Models with many layers, of kinds that smaller ones have too."""
+"""Models with many layers; smaller models have layers of the same kinds."""
 RESNET = """
 netspec: 1
 inputs: {image: {shape: [3, 9, 9]}, label: {shape: [], dtype: int32}}
@@ -54,7 +54,7 @@ SMALL: dict[str, list[str]] = {
     "tests/nets/lstm_char.yaml": ["vars.length=3", "vars.characters=5", "vars.width=8"],
     "tests/nets/transformer.yaml": ["vars.length=4", "vars.symbols=6", "vars.width=8", "vars.heads=2", "vars.depth=1"],
 }
-"""What makes of a net one that trains in a second where each thread of a GPU is emulated."""
+"""Overrides that make a net small enough to train in a second, although each thread of a GPU is emulated."""
 BATCH, STEPS = 2, 3
 
 

@@ -19,8 +19,9 @@ NET = {**CONVOLUTIONAL, "layers": [layer for layer in CONVOLUTIONAL["layers"] if
 """A net of `netspec devices --verify`."""
 STEPS = 6
 TOLERANCE = {"float32": 1e-5, "tf32": 2**-10, "bfloat16": 2**-8, "float16": 2**-10}
-"""Of a loss after some steps, relative: sums in another order; else as much as rounding a number once to the 11, 8 or
-11 bits of an operand. A mean over samples has the errors of many, with either sign. Without training it is 2⁻⁶ off."""
+"""Relative tolerances of a loss after some steps. That of float32 is for sums in another order; the others are the
+error of rounding a number once to the 11, 8 or 11 bits of an operand, since the errors of many samples, with either
+sign, partly cancel in their mean. Without training the loss is off by 2⁻⁶."""
 
 
 def spec(folder: Path, **more: Any) -> Path:

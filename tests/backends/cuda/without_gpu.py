@@ -19,7 +19,7 @@ from netspec.backends.cuda.detect import NO_DEVICE
 from tests.backends.cuda.calls import EmulatedDevice
 
 NO_DRIVER = 35
-"""`cudaErrorInsufficientDriver`, of CUDA's `driver_types.h`: there is none."""
+"""`cudaErrorInsufficientDriver` in CUDA's `driver_types.h`: also the error if there is no driver."""
 UNHANDLED = 1
 """`ncclUnhandledCudaError`: a call of CUDA by NCCL failed."""
 ASKING = "streamIsCapturing"

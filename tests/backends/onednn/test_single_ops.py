@@ -77,7 +77,8 @@ def computed(kernel: Kernel, node: Node, x: Array) -> Array:
 SPECIAL = np.array(
     [np.nan, np.inf, -np.inf, 0, -0.0, 1, -1, 90, -90, 1e38, -1e38, 1e-30, -1e-30, 0.3, 3e-8], np.float32
 )
-"""Also what overflows in a careless formula, or loses its digits. (The library's GELU doubles numbers on the way.)"""
+"""Values include those that overflow or lose their digits in a careless formula. (The library's GELU doubles numbers as
+an intermediate result.)"""
 
 
 def tells_the_same(actual: Array, expected: Array) -> None:

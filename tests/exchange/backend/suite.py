@@ -22,12 +22,12 @@ from tests.exchange.backend.fast_cases import load_node_cases
 load_node_cases()
 
 SUITES = {"node": "Node", "simple": "Simple", "real": "Real"}
-"""ONNX's folders of cases, and what its runner calls the classes of tests: `OnnxBackend…ModelTest`.
+"""ONNX's folders of cases, and the part of the names of test classes in its runner: `OnnxBackend…ModelTest`.
 
 Those of `pytorch-converted` and `pytorch-operator` are written in opset 6; netspec reads 7 and newer.
 """
 EXCLUDED, PENDING = (Path(__file__).with_name(name) for name in ("excluded.yaml", "pending.yaml"))
-"""What netspec is not meant to run, and what it does not run yet; the latter is written by `report.py`."""
+"""The cases that netspec is not meant to run, and those that it does not run yet. `report.py` writes the latter."""
 
 
 class Reference(OnnxBackend):

@@ -14,7 +14,7 @@ from tests.exchange.lift.models.operators import case, computes_as_onnxruntime
 
 THETA = np.array([[[0.9, 0.2, 0.1], [-0.3, 1.1, -0.2]]] * 2, "float32")
 PARTS = np.array([[0, 0.4, 0.7, 5, 3.6], [1, -1.5, 1, 2.5, 7], [1, 1, 1, 0.5, 0.5], [0, 9, 9, 12, 12]], "float32")
-"""Parts with the number of their image in front: of several pixels each, beyond the border, without one, outside."""
+"""Parts of images, each with its image's index first: several pixels each, beyond the border, empty, and outside."""
 LARGE = np.array([[0, -40, 2, 1e3, 8], [1, 1, -300, 7.3, 500], [1, 5, 3, 2, 1], [0, 2, 2, 8, 8]], "float32")
 CASES: dict[str, Any] = {
     "places of several images": case(

@@ -134,7 +134,7 @@ TURNED = model(
     ],
     ("N", T, 6), samples=ints(-1, T, SIZE), apart=ints(-1, HEADS, SIZE, T), **PROJECTED,
 )  # fmt: skip
-"""Keys that are turned with each head a sample, as PyTorch's newer exporter has it."""
+"""Keys that are transposed with each head as a sample, as in files of PyTorch's newer exporter."""
 
 WIDE: dict[str, Any] = {
     "wi": weights(6, 3 * WIDTH), "bi": weights(3 * WIDTH), "wo": weights(WIDTH, 6), "bo": weights(6),

@@ -248,7 +248,7 @@ OTHER: dict[str, onnx.ModelProto] = {
     ),
     "another tensor": model(chain("s = Sigmoid x", "t = Tanh x", "y = Mul s t")),
 }  # fmt: skip
-"""What looks alike."""
+"""Models that resemble a pattern, but must not be read as one."""
 
 
 def compare(proto: onnx.ModelProto, folder: Path) -> str:

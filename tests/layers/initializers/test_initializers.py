@@ -35,7 +35,7 @@ REPEATED = {"Zeros": 0.0, "Ones": 1.0, "Constant": 0.0}
 OTHERS = {"Orthogonal", "Identity", "Bilinear", "PositiveUnitball", "STFT"}
 FIXED = {*REPEATED, "Identity", "Bilinear", "STFT"}
 WHOLE = {"STFT": (40, 1, 60)}
-"""Shapes for those that have no values of others."""
+"""Shapes for initializers that do not accept arbitrary shapes."""
 UNBOUNDED = {"RandomNormal"}
 
 

@@ -32,9 +32,9 @@ ELEMENTS = {"FLOAT": np.float32, "DOUBLE": np.float64, "HALF": np.float16, "BFLO
 _uids = count(1)
 UNWANTED = "eng0_k2=1"
 PLANS = (UNWANTED, "eng1", "eng2_k2=5", "eng1", "eng3")
-"""By their names, one of which comes twice, as from the library; the second is the one that it thinks fastest."""
+"""Names of the plans. One comes twice, as from the library; the second is the one that it expects to be fastest."""
 executed: list[tuple[str, int]] = []
-"""Which plans were executed by their numbers, and of how many steps."""
+"""Name of each executed plan, and its number of steps."""
 
 
 def forget() -> None:
@@ -118,7 +118,7 @@ class pygraph:  # noqa: N801  the library's name
         self.steps: list[tuple[Any, tuple[Tensor, ...], list[Tensor]]] = []
         self.attends = False
         self.normalized: Tensor | None = None
-        """What batch normalization reads, if there is any."""
+        """The tensor that batch normalization reads, if there is a batch normalization."""
         self.done: list[str] = []
         self.unwanted = set[str]()
 

@@ -17,7 +17,7 @@ WHEELS = (
     "nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.9", "nvidia/cu13/lib/libcudart.so.13",
     "nvidia/cu13/lib/libnvrtc.so.13", "nvidia/cu13/lib/libnvrtc-builtins.so.13.0", "nvidia/cudnn/lib/libcudnn.so.9",
 )  # fmt: skip
-"""Libraries of both versions of CUDA: PyTorch may have installed the other one."""
+"""Libraries of cuDNN and of both versions of CUDA: PyTorch may have installed another version than netspec needs."""
 
 
 def loaded(monkeypatch: pytest.MonkeyPatch, folder: Path, cupy: Any) -> list[str]:

@@ -41,7 +41,7 @@ from tests.backends.cuda.emulator import Emulator, compiler
 from tests.backends.cuda.test_nets import RESNET, losses
 
 EVEN = RESNET.replace("filters: 6", "filters: 8")
-"""The library reads eight channels of 16 bits at once."""
+"""A net with numbers of channels that are multiples of 8: the library reads eight channels of 16 bits at once."""
 SOLVER = SGD.model_validate({"type": "SGD", "momentum": 0.9})
 X, CHANNELS = (TensorType(shape, DType.FLOAT32) for shape in ((2, 8, 3, 3), (8,)))
 

@@ -21,7 +21,7 @@ from tests.backends.cuda.cudnn.fake import forget
 
 LENET = load_net(Path(__file__).parents[4] / "model_zoo" / "lenet_mnist" / "net.yaml")
 BIAS = 256
-"""Bytes for a vector of a few channels, aligned: what is wanted beside the library's workspace."""
+"""Bytes of a vector of a few channels, aligned: memory that is needed in addition to the library's workspace."""
 SOLVER = SGD.model_validate({"type": "SGD", "learning_rate": 0.01})
 
 

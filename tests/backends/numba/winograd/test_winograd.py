@@ -108,7 +108,7 @@ SHAPES = [
 
 
 FAST = {(SHAPES[0], True), (SHAPES[2], False)}
-"""Shapes, in blocks or not, that are not left to `make test-exhaustive`."""
+"""Shapes, and whether blocks are small, of the cases that do not wait for `make test-exhaustive`."""
 
 
 @pytest.mark.parametrize(

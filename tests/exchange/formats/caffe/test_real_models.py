@@ -37,7 +37,7 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "lenet_train_test": {"data": (1, 28, 28)},
     "mnist_autoencoder": {"data": (1, 28, 28)},
 }
-"""Of nets whose data is not there, and says its shape nowhere else."""
+"""Shapes of the inputs of nets without their data, which are given nowhere else."""
 needs_models = pytest.mark.skipif(PLACE is None, reason="NETSPEC_MODELS names no folder of models")
 
 

@@ -212,7 +212,7 @@ NETS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
         {},
     ),
 }  # fmt: skip
-"""Inputs, layers, and what else the net's file says."""
+"""Inputs, layers and other fields of the file of each net."""
 
 
 @dataclass(frozen=True)

@@ -108,4 +108,4 @@ RESHAPED = model(
     [node("Reshape", "w s", "k"), node("Reshape", "x t", "f"), node("MatMul", "f k", "d"), node("Add", "d b")],
     (1, 2, 6, 5), opset=8, w=floats(2, 6, 5, 3), s=ints(60, 3), t=ints(1, 60), b=floats(1, 3),
 )  # fmt: skip
-"""A dense layer as a kernel that is reshaped first, which the importer has to compute."""
+"""A dense layer whose kernel is reshaped first; the importer must compute the reshape."""

@@ -95,7 +95,7 @@ IN_BATCHES: dict[str, tuple[onnx.ModelProto, str]] = {
         "{name: y, type: Squeeze}",
     ),
 }  # fmt: skip
-"""Models of which axis 0 is the batch, by name: the model and the net's last line."""
+"""Models whose axis 0 is the batch, by name: the model and the last line of its net."""
 
 WHOLE: dict[str, tuple[onnx.ModelProto, str]] = {
     "sum over samples": (
