@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 app = CommandApp()
 SHOWN = 30
-"""Lines of a part, where there are more."""
+"""Maximum number of lines of a part that are printed."""
 STEPS = 8
-"""Steps at which curves are shown, if there are more."""
+"""Maximum number of steps at which the values of curves are printed."""
 
 
 @app.add_command(

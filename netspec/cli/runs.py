@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 app = CommandApp()
 LONG = 24
-"""Characters of a setting, such as a path, above which its column is the last."""
+"""Number of characters of a setting, such as a path, above which its column comes last."""
 MAX_TEXT = 60
-"""Characters of the text of a list or mapping that the table shows."""
+"""Maximum number of characters that the table shows of a list or mapping."""
 
 
 @app.add_command("netspec runs", "netspec runs experiments --sort best", "netspec runs --csv > runs.csv")

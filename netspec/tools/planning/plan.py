@@ -41,7 +41,7 @@ class ProgramCost:
     nodes: int
     """Operations of each run."""
     invariant_nodes: int
-    """Operations that run only when states have changed, such as putting weights into the form that a kernel wants."""
+    """Operations that run only after states have changed, such as converting weights to the layout of a kernel."""
     flops: int
     """Floating-point operations of each run."""
     arena_bytes: int

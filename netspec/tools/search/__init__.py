@@ -257,7 +257,7 @@ class _Search:
 
     source: Source
     changes: list[str | Override]
-    """For all trials."""
+    """Overrides of the training file for all trials."""
     spec: TrainSpec
     searched: SearchSpec
     study: Study

@@ -64,7 +64,7 @@ class TrialOutcome:
     interrupted: bool = False
     """Whether it was asked to stop, and can be resumed."""
     seconds: float = 0.0
-    """Without those of trials with which it took turns."""
+    """Duration, without the time of other trials with which it took turns."""
     seconds_to_best: float = 0.0
     """Time until its best evaluation."""
     batch: tuple[int, ...] = ()
@@ -298,7 +298,7 @@ class _TrialCallback(Callback):
         """Time of the best evaluation."""
         self._best: float | None = None
         self.result: float | None = None
-        """The value of the weights that the training would end with now."""
+        """The monitored value of the weights that the training would return if it ended now."""
         self.evaluations = 0
         self.training: TrainingLoop | None = None
         """The training, once it has begun."""

@@ -47,7 +47,7 @@ class ServingLimits:
     max_requests: int = 256
     """Requests at a time, including those that wait."""
     timeout: float = 30.0
-    """Seconds from the begin of a request to its answer."""
+    """Maximum number of seconds from the beginning of a request to its answer."""
 
 
 def application(service: PredictionService, limits: ServingLimits, version: str) -> Starlette:

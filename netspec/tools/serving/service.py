@@ -65,7 +65,7 @@ class PredictionService:
         self.name = name or _name_of(source, self._model.spec.name)
         """The model's name in requests."""
         self.remarks: list[str] = []
-        """Notes for who starts the service: why classes have no names, or why a text model takes no prompts."""
+        """Notes to print when the service starts: why classes have no names, or why a text model takes no prompts."""
         if isinstance(spec, TrainSpec) and (unnamed := describe_unnamed_classes(self._model, spec, self._decoders)):
             self.remarks.append(unnamed)
         self.metrics = ServiceMetrics()

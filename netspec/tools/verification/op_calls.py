@@ -47,19 +47,19 @@ from netspec.tools.verification.cases import KINDS, SampleCase, all_forms, built
 
 MAX_CALLS = 3
 CallsByOp: TypeAlias = dict[type[Op], tuple[list[OpCall], list[OpCall]]]
-"""For each op its samples, and its calls in graphs of cases."""
+"""For each op, its samples and its calls in graphs of cases."""
 
 
 _CONV = Conv(Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
 _TRANSPOSED = ConvTranspose(_CONV, TensorType((2, 3, 5, 4), DType.FLOAT64))
 _IMAGE, _KERNEL, _RESULT = numbers(2, 3, 5, 4), numbers(4, 3, 3, 3, offset=0.1), numbers(2, 4, 5, 4, offset=0.2)
 _FULL = numbers(2, 32, 20, 20), numbers(32, 32, 3, 3, low=-0.2, high=0.2), numbers(2, 32, 20, 20, offset=0.2)
-"""Operands and gradient of a convolution whose channels fill vectors, and that is large enough for kernels for such."""
+"""Operands and gradient of a convolution with channels that fill vectors, large enough for kernels that need this."""
 _BIAS, _RELU = FusedStep(elementwise.Add(), (0, 1)), unary.Relu()
 
 _WIDE, _CHANNELS = numbers(2, 3, 5, 4, offset=0.3), (numbers(3, low=0.5), numbers(3, offset=0.1))
 _POSITIVE = (FusedStep(elementwise.Greater(), (0, 1)), FusedStep(elementwise.Where(), (3, 2, 1)))
-"""Operand 2 where operand 0 is greater than operand 1, which it is elsewhere: the gradient of a ReLU."""
+"""The gradient of a ReLU: operand 2 where operand 0 is greater than operand 1, and operand 1 elsewhere."""
 
 _ARRAYS = numbers(8, 5), numbers(20, offset=0.1)
 _CUTS = (0, 16, 40, 40), (0, 0, 16, 20)
@@ -94,7 +94,8 @@ _ATTENTIONS = (
 _TRUE = np.array([[True, True, False, False]])
 
 _ROWS, _COLUMNS = collectives.AxisPartition((0, 3, 5, 8), 1), collectives.AxisPartition((0, 2, 4, 6), 1)
-"""Of this worker 2 rows of 8, and 2 columns of 6; it may have other rows than it should."""
+"""Partitions of 8 rows and 6 columns over three workers. This worker, the second, has 2 rows and 2 columns, but
+calls may have another number of rows."""
 _EXCHANGES: tuple[tuple[Op, tuple[int, ...]], ...] = (
     *((collectives.AllGather(_ROWS), (size, 4)) for size in (1, 2, 3)),
     (collectives.AllGather(_COLUMNS, 2), (3, 2, 2)),
