@@ -120,7 +120,7 @@ class LayerWriter:
             self.value(tensor)
         return self._tensors.view(tensor)
 
-    def stored_axis(self, tensor: str, axis: int, why_not: str = "it runs over the samples of a batch") -> int:
+    def stored_axis(self, tensor: str, axis: int, why_not: str = "it operates along the batch axis") -> int:
         """Like `Tensors.axis`, but the axis of the stored tensor, of which `permuted_view` is a view."""
         self._tensors.axis(tensor, axis, why_not)
         return self.permuted_view(tensor).axis(axis)
@@ -237,7 +237,7 @@ class LayerWriter:
         if not self._tensors.single_sample:
             if not shape or (shape[0] != 1 and not self._tensors.is_same_for_all_samples(array)):
                 raise MixesSamples(
-                    f"its operand `{tensor}` is a constant that has no batch, or another value for each sample"
+                    f"its operand `{tensor}` is a constant without a batch axis, or with different values per sample"
                 )
             array = array[:1] if len(shape) == array.ndim else array
             shape = shape[1:]
@@ -249,7 +249,7 @@ class LayerWriter:
             fields = {"shape": list(shape), "dtype": dtype}
             like = next(iter(self._tensors.values), None)
             if like is None:
-                raise UnsupportedFeature("the model reads no input that its constants could go with")
+                raise UnsupportedFeature("the model has only constants: none of its inputs is read")
             self.add(node, "Parameter", [like], fields, {"value": values.reshape(shape)})
         return self._parameters[tensor, shape]
 
@@ -271,7 +271,7 @@ class LayerWriter:
         """Add the layers that put a tensor's axes in order."""
         view = self._tensors.views[tensor]
         if not self._tensors.single_sample and view.axes[:1] != ((0,),):
-            raise MixesSamples("its operand has another axis than that of the samples in front")
+            raise MixesSamples("axis 0 of its operand is not the batch axis")
         shape, order = self._tensors.shape(tensor), [axis for axis in view.flat if axis]
         del self._tensors.views[tensor]
         source, node = view.source, view.node or OperatorNode("Transpose", "", (), (tensor,), {}, self._model.opset)
@@ -307,7 +307,7 @@ class LayerWriter:
         if have == rank:
             return tensor
         if not self._tensors.single_sample:
-            raise MixesSamples("its operands differ in their number of axes: one of them has no batch axis")
+            raise MixesSamples("its operands differ in rank: one of them has no batch axis")
         shape = (*(1,) * (rank - have), *self._tensors.shape(tensor))
         self.value(tensor)
         name = self._tensors.fresh_name(tensor)
@@ -339,7 +339,7 @@ def _check_weights(type_: str, built: BuiltLayer, weights: Mapping[str, NDArray[
     expected_shapes = {name: kind.shape for name, kind in built.states.items()}
     shapes = {name: array.shape for name, array in weights.items()}
     if expected_shapes != shapes:
-        raise UnsupportedFeature(f"{type_} needs weights of shapes {expected_shapes}, these are {shapes}")
+        raise UnsupportedFeature(f"{type_} needs weights of shapes {expected_shapes}, got {shapes}")
     for name, kind in built.states.items():
         have, wanted = weights[name].dtype, kind.dtype
         if have != str(wanted):
@@ -352,7 +352,7 @@ def as_parameter_array(array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
     """The element type of a Parameter for a constant, and the constant in that type. Raises `UnsupportedFeature`."""
     name = INPUT_TYPES.get(str(array.dtype))
     if name is None:
-        raise UnsupportedFeature(f"a constant of {array.dtype}")
+        raise UnsupportedFeature(f"constants of type {array.dtype} are not supported")
     if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo("int64").max:
-        raise UnsupportedFeature("a constant of whole numbers beyond int64")
+        raise UnsupportedFeature("a constant has integers beyond the range of int64")
     return name, np.asarray(array, name, order="C")

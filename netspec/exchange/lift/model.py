@@ -135,7 +135,7 @@ def _lift(model: ImportedGraph, options: ImportOptions) -> LiftContext:
         if size == OPEN_BATCH or not other_size.report.failed:
             in_batches.report.mixed += _depending_on_batch(in_batches, other_size)
         else:
-            remark = f"the size of the batch, {size}, is a number that the model may compute with"
+            remark = f"the model may compute with its batch size, {size}, as a constant"
             in_batches.report.remarks.add(remark)
     if not in_batches.report.mixed:
         return in_batches
@@ -168,7 +168,7 @@ def _depending_on_batch(first: LiftContext, second: LiftContext) -> list[Problem
     """A problem for each layer that differs between two batch sizes: it computes with the batch size."""
     layer_pairs = zip_longest(first.layers.written, second.layers.written)
     return [
-        Problem(f"{(layer or other_layer).node.describe()}: what it computes depends on the size of the batch")
+        Problem(f"{(layer or other_layer).node.describe()}: its result depends on the batch size")
         for layer, other_layer in layer_pairs
         if layer is None or other_layer is None or not layer.same_as(other_layer)
     ]
@@ -177,5 +177,5 @@ def _depending_on_batch(first: LiftContext, second: LiftContext) -> list[Problem
 def _why_single_sample(in_batches: LiftContext) -> str:
     first, *others = (problem.message.replace(" can't be imported", "") for problem in in_batches.report.mixed)
     more = f", and {len(others)} more" if others else ""
-    read = "the whole model is read as one sample, all inputs and outputs with a batch in front of them"
+    read = "the whole model is imported as one sample; all inputs and outputs get a batch axis in front"
     return f"{read}: {first}{more}"

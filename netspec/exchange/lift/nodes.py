@@ -66,7 +66,7 @@ class NodeLifter:
             _call_checked(self.lift, node)
             missing = [name for name in node.outputs if name and tensors.is_read(name) and not self.is_known(name)]
             if missing:
-                raise UnsupportedFeature(f"the operator has no result `{missing[0]}`")
+                raise UnsupportedFeature(f"the operator does not define the output `{missing[0]}`")
         except UnsupportedFeature as reason:
             text = str(reason).replace(str(OPEN_BATCH), "N")
             problems = report.mixed if isinstance(reason, MixesSamples) else report.problems
@@ -139,7 +139,7 @@ class NodeLifter:
         """Raise `UnsupportedFeature` if another result than the first is read."""
         for name in node.outputs[1:]:
             if name and self._ctx.tensors.reads.get(name):
-                raise UnsupportedFeature(f"its second result, `{name}`, is used")
+                raise UnsupportedFeature(f"its second output, `{name}`, is used")
 
     def _apply(self, registered: LiftRule, node: OperatorNode) -> None:
         """Apply a rule; if a layer turns quantized values into floats, cast the result back."""
@@ -167,7 +167,7 @@ class NodeLifter:
             for feed in self._ctx.inputs.values()
             if feed.name in read and prod(feed.shape) <= MAX_HINTED_ELEMENTS
         ]
-        return "`" + " ".join(f"--value {name}=…" for name in small) + "` makes it one" if small else None
+        return "`" + " ".join(f"--value {name}=…" for name in small) + "` makes it a constant" if small else None
 
     def _lose(self, node: OperatorNode) -> None:
         """Mark the results of a node as lost."""
@@ -213,7 +213,7 @@ class NodeLifter:
             results = fold(node, [constants.get(name) for name in node.inputs], self._ctx.batch_size)
             self._folded_elements += sum(map(stored_size, results))
             if self._folded_elements > MAX_FOLDED:
-                raise UnsupportedFeature(f"more than {MAX_FOLDED:,} elements are computed of constants")
+                raise UnsupportedFeature(f"constant folding would compute more than {MAX_FOLDED:,} elements")
         except TooLargeToEvaluate as reason:
             if self._ctx.tensors.single_sample:
                 raise
@@ -277,4 +277,4 @@ def _call_checked(function: Callable[..., None], *arguments: Any) -> None:
     try:
         function(*arguments)
     except (IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise UnsupportedFeature(f"its operands or attributes are not what the operator takes ({error})") from error
+        raise UnsupportedFeature(f"its inputs or attributes are not valid for this operator ({error})") from error

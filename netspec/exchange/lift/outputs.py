@@ -43,14 +43,14 @@ def _output_tensor(ctx: LiftContext, name: str) -> tuple[str, int | None]:
     tensors = ctx.tensors
     front = None if tensors.single_sample else 0
     if name in tensors.sequences:
-        raise UnsupportedFeature("it is a sequence of tensors; outputs of a net are single tensors")
+        raise UnsupportedFeature("it is a sequence of tensors, and outputs of a net are single tensors")
     if not ctx.nodes.is_known(name):
-        raise UnsupportedFeature("its operator has no such result")
+        raise UnsupportedFeature("its operator does not define this output")
     if name in tensors.constants:
         ctx.layers.value(name)
         if not tensors.single_sample and tensors.batch_size != 1 and tensors.shape(name)[0] == 1:
             if tensors.batch_size not in (OPEN_BATCH, OTHER_BATCH):
-                raise MixesSamples("a constant that the model gives once, not for each sample")
+                raise MixesSamples("it is a constant without a batch axis")
             ctx.report.remarks.add(
                 f"the output `{name}` is a constant, which the net repeats for each sample",
                 "{count} outputs are constants, which the net repeats for each sample", f"`{name}`",

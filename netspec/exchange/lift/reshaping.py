@@ -81,7 +81,7 @@ class Reshaper:
         """Make the node's result `source` with permuted axes."""
         view = self._tensors.view(source)
         if sorted(permutation) != list(range(len(view.axes))):
-            raise UnsupportedFeature(f"{list(permutation)} is not an order of axes")
+            raise UnsupportedFeature(f"{list(permutation)} is not a permutation of the axes")
         axes = tuple(view.axes[axis] for axis in permutation)
         if axes == self._tensors.axes_in_order(len(axes)):
             self.alias(node, view.source)
@@ -143,7 +143,8 @@ class Reshaper:
             sources = [self.samples_first(tensor) for tensor in inputs]
             return layers.add(node, type_, sources, fields, arrays, outputs, result_axes=axes_of_single_sample)
         if len(inputs) > 1 or counts == {()}:
-            raise UnsupportedFeature(f"several operands of {sorted(counts)} samples each")
+            shapes = [list(tensors.shape(tensor)) for tensor in inputs]
+            raise UnsupportedFeature(f"its operands must have size 1 along axis 0, got the shapes {shapes}")
         inner = {"layer": {"type": type_, **fields}}
         weights = {f"{snake_case(type_)}/{name}": array for name, array in (arrays or {}).items()}
         source = tensors.view(inputs[0]).source if merged else inputs[0]
@@ -158,7 +159,9 @@ class Reshaper:
         tensors = self._tensors
         others = [index for index in range(tensors.rank(tensor)) if index != axis]
         if tensors.single_sample and tensors.shape(tensor)[axis] != 1:
-            raise UnsupportedFeature(f"axis {axis} has {tensors.shape(tensor)[axis]} samples")
+            raise UnsupportedFeature(
+                f"axis {axis} has {tensors.shape(tensor)[axis]} samples, and only 1 is supported here"
+            )
         if tensor in tensors.constants:
             return self._constant_samples_first(tensor, axis, others)
         view = tensors.view(tensor)

@@ -104,14 +104,14 @@ class Tensors:
         """The type of every tensor of the net, with the batch."""
         return {tensor: value.type for tensor, value in self.values.items()}
 
-    def axis(self, tensor: str, axis: int, why_not: str = "it runs over the samples of a batch") -> int:
+    def axis(self, tensor: str, axis: int, why_not: str = "it operates along the batch axis") -> int:
         """The axis of the net for the model's `axis`, which may be negative; fields of layers count axes so.
 
         Raises `MixesSamples` with the reason `why_not` if it is the batch.
         """
         rank = self.rank(tensor)
         if not -rank <= axis < rank:
-            raise UnsupportedFeature(f"there is no axis {axis} of {rank}")
+            raise UnsupportedFeature(f"axis {axis} is out of range for a tensor of rank {rank}")
         if axis % rank == 0 and not self.single_sample:
             raise MixesSamples(why_not)
         return axis % rank + self.axis_offset

@@ -118,7 +118,7 @@ def test_packed_heads_equal_three_tensors(tmp_path: Path) -> None:
 
 
 UNSUPPORTED = {
-    "a state": (to_itself("  p", {"p": drawn(2, 2, 3, 4)}), "cached keys and values"),
+    "a state": (to_itself("  p", {"p": drawn(2, 2, 3, 4)}), "past or present keys and values"),
     "computed projections": (
         contributed([own("Attention", "x x", num_heads=2)], {"x": KEYS}), "its matrix of projections is computed"
     ),
@@ -126,7 +126,7 @@ UNSUPPORTED = {
         contributed(
             [own("QLinearSigmoid", "x s z s z")], {"x": KEPT.astype("uint8")}, s=np.float32(np.inf), z=np.uint8(0)
         ),
-        "its scale is inf",
+        "its scale must be positive and finite, got inf",
     ),
     "an unknown activation": (
         contributed([own("FusedGemm", "x w", activation="Erf")], {"x": drawn(2, 6)}, w=drawn(6, 3)),

@@ -92,7 +92,7 @@ def test_loops_end_if_their_condition_becomes_a_constant(tmp_path: Path) -> None
 def test_endless_loops_are_refused(tmp_path: Path) -> None:
     loop = turns(node("Sin", "s", "t"), outputs="t")
     start = time.process_time()
-    with pytest.raises(InputError, match="it takes more than 4096 turns"):
+    with pytest.raises(InputError, match="the loop runs more than 4096 iterations"):
         imported(model([loop], ("N", 3), m=np.array(2**40)), tmp_path)
     assert time.process_time() - start < 60
 

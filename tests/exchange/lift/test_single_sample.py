@@ -15,7 +15,7 @@ from netspec.exchange.interface import ImportOptions
 from tests.exchange.lift.models.generic import agrees, chain, floats, imported, ints, layers_of, model, node, random
 from tests.exchange.lift.models.single_sample import IN_BATCHES, WHOLE, joined
 
-READ_WHOLE = "the whole model is read as one sample, all inputs and outputs with a batch in front of them"
+READ_WHOLE = "the whole model is imported as one sample; all inputs and outputs get a batch axis in front"
 
 
 def computed(proto: onnx.ModelProto, **inputs: np.ndarray) -> list[np.ndarray]:
@@ -105,7 +105,7 @@ def test_outputs_may_be_constants_inputs_and_each_other(tmp_path: Path) -> None:
 def test_a_note_reports_that_the_model_takes_a_single_sample(tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(model([node("ReduceSum", "x a")], ("N", 3), a=ints(0)).SerializeToString())
     assert import_onnx(tmp_path / "m").notes == (
-        f"{READ_WHOLE}: node `y` (ReduceSum, opset 13): it runs over the samples of a batch",
+        f"{READ_WHOLE}: node `y` (ReduceSum, opset 13): it operates along the batch axis",
         "axis 0 of `x` is taken to have the size 1: `--shape` gives another",
     )
     imported = import_onnx(tmp_path / "m", ImportOptions(shapes={"N": (5,)}))
@@ -141,7 +141,7 @@ def test_a_model_that_computes_with_its_batch_size_is_a_single_sample(
         agrees(proto, tmp_path)
     imported(proto, tmp_path)
     notes = import_onnx(tmp_path / "model.onnx").notes
-    message = f"{READ_WHOLE}: node `y` (Mul, opset 13): what it computes depends on the size of the batch"
+    message = f"{READ_WHOLE}: node `y` (Mul, opset 13): its result depends on the batch size"
     assert (message in notes) == expected_shape
 
 
@@ -150,7 +150,7 @@ def test_a_note_warns_that_the_batch_size_may_enter_computations(tmp_path: Path)
     nodes = [*SCALED, *chain("a = Reshape x t", "b = Mul a f", "y = Reshape b u")]
     proto = model(nodes, (3, 4, 5), first=np.array(0), t=ints(12, 5), u=ints(3, 4, 5))
     agrees(proto, tmp_path)
-    note = "the size of the batch, 3, is a number that the model may compute with"
+    note = "the model may compute with its batch size, 3, as a constant"
     assert note in import_onnx(tmp_path / "model.onnx").notes
 
 
@@ -158,7 +158,7 @@ def test_a_note_warns_that_the_batch_size_may_enter_computations(tmp_path: Path)
 def test_a_note_on_dropout_that_is_always_active(training: bool, tmp_path: Path) -> None:
     proto = model([node("Dropout", "x rate on", name="drop")], ("N", 4), rate=np.float32(0.5), on=np.array(training))
     imported(proto, tmp_path)
-    note = "node `drop` (Dropout, opset 13) drops elements whenever the model runs; in netspec only in training"
+    note = "node `drop` (Dropout, opset 13) drops elements in inference too; in netspec it does not"
     assert import_onnx(tmp_path / "model.onnx").notes == ((note,) if training else ())
 
 

@@ -29,7 +29,7 @@ def pattern(ctx: LiftContext, node: OperatorNode) -> None:
     """An activation function that was found as a pattern of several nodes."""
     function = node.attributes.get("function")
     if not isinstance(function, dict) and function not in ACTIVATIONS.names():
-        raise UnsupportedFeature("netspec has no such activation function")
+        raise UnsupportedFeature("netspec does not have this activation function")
     _activate(ctx, node, function)
 
 
@@ -54,7 +54,7 @@ def single(ctx: LiftContext, node: OperatorNode) -> None:
     have = node.attributes
     for name, value in constants.items():
         if not isclose(have.get(name, value), value, rel_tol=1e-6, abs_tol=1e-9):
-            raise UnsupportedFeature(f"`{function}` has {name} = {value:g}, this is {have[name]:g}")
+            raise UnsupportedFeature(f"`{function}` has a fixed {name} = {value:g}, got {have[name]:g}")
     cls = ACTIVATIONS[function]
     attributes = {
         field: have[name]
@@ -107,7 +107,9 @@ def prelu(ctx: LiftContext, node: OperatorNode) -> None:
     slopes, rank = ctx.tensors.constant(node.inputs[1], "slope"), ctx.tensors.rank(x)
     shape = (1,) * (rank - slopes.ndim) + slopes.shape
     if not ctx.tensors.single_sample and (slopes.ndim > rank or shape[0] != 1):
-        raise MixesSamples(f"slopes {list(slopes.shape)} of samples {list(ctx.tensors.shape(x)[1:])}")
+        raise MixesSamples(
+            f"its slopes {list(slopes.shape)} do not broadcast to each sample, {list(ctx.tensors.shape(x)[1:])}"
+        )
     slopes = slopes.reshape(shape[1 - ctx.tensors.axis_offset :])
     shared = [axis for axis, size in enumerate(slopes.shape, 1) if size == 1]
     ctx.layers.add(node, "PReLU", [x], {"shared_axes": shared or None}, {"alpha": slopes})

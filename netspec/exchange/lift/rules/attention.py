@@ -32,16 +32,16 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     """
     have = node.attributes
     if any(value not in NO_EFFECT for name, value in have.items() if name not in SUPPORTED):
-        raise UnsupportedFeature("limited scores, or a window")
+        raise UnsupportedFeature("softcap or a sliding window of keys is not supported")
     if any(map(node.operand, range(PAST, LAST))):
-        raise UnsupportedFeature("a state of the places before, or lengths")
+        raise UnsupportedFeature("past keys and values, or sequence lengths as inputs are not supported")
     shapes = [ctx.tensors.shape(name) for name in node.inputs[:3]]
     packed = len(shapes[0]) == 3
     counts = [
         have.get(f"{prefix}_num_heads") if packed else shapes[index][1] for index, prefix in enumerate(("q", "kv"))
     ]
     if not counts[0] or counts[0] != counts[1]:
-        raise UnsupportedFeature("keys and values that heads share")
+        raise UnsupportedFeature("grouped-query attention (heads that share keys and values) is not supported")
     features = shapes[0][-1] // counts[0] if packed else shapes[0][-1]
     factor = have.get("scale", 1 / sqrt(features))
     packed &= counts[0] > 1 or factor != 1
@@ -80,12 +80,12 @@ def _mask(ctx: LiftContext, node: OperatorNode, shape: tuple[int, int]) -> NDArr
     if node.operand(3):
         mask = ctx.tensors.constant(node.operand(3), "mask")
         if mask.shape != shape:
-            raise UnsupportedFeature(f"a mask {list(mask.shape)} of {shape[0]} × {shape[1]} places")
+            raise UnsupportedFeature(f"its mask has the shape {list(mask.shape)}, not {list(shape)} (queries × keys)")
         bias = np.where(mask, 0, MASKED).astype("float32") if mask.dtype == bool else np.maximum(mask, MASKED)
     elif not node.attributes.get("is_causal"):
         return None
     if node.attributes.get("is_causal"):
         bias = np.where(np.tri(*shape, dtype=bool), bias, np.float32(MASKED))
     if (bias <= MASKED).all(axis=1).any():
-        raise UnsupportedFeature("a place that may look nowhere")
+        raise UnsupportedFeature("its mask lets a query attend to no key")
     return bias.astype("float32")

@@ -24,7 +24,7 @@ def of_values(ctx: LiftContext, node: OperatorNode) -> None:
     options = " ".join(f"--until {quote(ctx.tensors.stands_for.get(name, name))}" for name in cuts)
     boxes = node.op_type == "NonMaxSuppression"
     ctx.tensors.needed_constants.update(() if boxes else cuts)
-    reason = "it is post-processing: how many boxes it keeps" if boxes else "the size of its result"
+    reason = "it is post-processing: the number of boxes that it keeps" if boxes else "the size of its result"
     raise UnsupportedFeature(
         f"{reason} depends on values, and a net has static shapes",
         hint=f"`netspec import {options}` imports the model up to its inputs",

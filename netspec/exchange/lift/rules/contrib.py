@@ -137,20 +137,20 @@ def embedding(ctx: LiftContext, node: OperatorNode) -> None:
     lengths = ""
     if len(node.outputs) > 1 and ctx.tensors.is_read(node.outputs[1]):
         if not mask:
-            raise UnsupportedFeature("the lengths of the sequences are used, but there is no mask")
+            raise UnsupportedFeature("its output `mask_index` is used, but it has no input `mask`")
         lengths = steps.node("ReduceSum", mask, steps.integers([1]), axes=[1], keepdims=0)
     steps.lift(result, lengths, total)
 
 
 def _need_no_statistics(ctx: LiftContext, node: OperatorNode) -> None:
     if any(ctx.tensors.is_read(name) for name in node.outputs[1:3]):
-        raise UnsupportedFeature("the mean or standard deviation of the normalization is used")
+        raise UnsupportedFeature("its output of the mean or inverse standard deviation is used")
 
 
 def activated(steps: Expansion, x: str, name: str, parameters: list[Any]) -> str:
     """Apply the activation of a fused operator to `x`. Raises `UnsupportedFeature`."""
     if name not in ACTIVATIONS:
-        raise UnsupportedFeature(f"the activation {name}")
+        raise UnsupportedFeature(f"the activation {name} is not supported")
     if not name:
         return x
     fields = dict(zip(ACTIVATIONS[name], parameters, strict=False))

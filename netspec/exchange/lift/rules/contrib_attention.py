@@ -28,7 +28,7 @@ def attention(ctx: LiftContext, node: OperatorNode) -> None:
     steps, x = Expansion(ctx, node), node.inputs[0]
     need_no_state(ctx, node, past=(4, 6))
     if node.attributes.get("do_rotary"):
-        raise UnsupportedFeature("rotary positions")
+        raise UnsupportedFeature("rotary embedding within the attention (`do_rotary`) is not supported")
     weights = ctx.tensors.constant(node.inputs[1], "matrix of projections")
     bias = ctx.tensors.constant(node.inputs[2], "bias of projections") if node.operand(2) else None
     widths = node.attributes.get("qkv_hidden_sizes") or [weights.shape[1] // 3] * 3
@@ -140,7 +140,7 @@ def _biased(ctx: LiftContext, steps: Expansion, node: OperatorNode, names: list[
 def need_no_state(ctx: LiftContext, node: OperatorNode, past: tuple[int, ...]) -> None:
     """Raise `UnsupportedFeature` if cached keys and values are passed in, or results other than the first are used."""
     if any(map(node.operand, past)) or any(ctx.tensors.is_read(name) for name in node.outputs[1:]):
-        raise UnsupportedFeature("cached keys and values, or attention scores as an output")
+        raise UnsupportedFeature("past or present keys and values, or attention scores as an output are not supported")
 
 
 def _mask(ctx: LiftContext, steps: Expansion, node: OperatorNode, mask: str, sizes: tuple[int, int]) -> str:
@@ -154,14 +154,14 @@ def _mask(ctx: LiftContext, steps: Expansion, node: OperatorNode, mask: str, siz
     rank, samples = ctx.tensors.rank(mask), ctx.tensors.shape(node.inputs[0])[0]
     if rank == 1:
         if ctx.tensors.shape(mask) != (samples,):
-            raise UnsupportedFeature("a mask of start and end positions")
+            raise UnsupportedFeature("a mask of start and end positions is not supported")
         positions = steps.constant(np.arange(sizes[1], dtype=ctx.tensors.dtype_name(mask))[None])
         ends = steps.node("Unsqueeze", mask, steps.integers([1]), axes=[1])
         is_kept = steps.node("Cast", steps.node("Less", positions, ends), to=1)
     elif rank in (2, 3):
         is_kept = steps.node("Cast", mask, to=1)
     else:
-        raise UnsupportedFeature(f"a mask of {rank} axes")
+        raise UnsupportedFeature(f"its mask has {rank} axes, not 1 to 3")
     added = steps.node("Mul", steps.node("Sub", steps.number(1.0), is_kept), steps.number(least))
     axes = [1] if rank == 3 else [1, 2]
     return steps.node("Unsqueeze", added, steps.integers(axes), axes=axes)

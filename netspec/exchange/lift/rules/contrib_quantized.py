@@ -32,7 +32,7 @@ def function(ctx: LiftContext, node: OperatorNode) -> None:
     steps, have = Expansion(ctx, node), dict(node.attributes)
     x = _floats(ctx, steps, *_three(node, 0))
     if have.pop("opset", 13) < 13 and have.get("axis", -1) not in (-1, ctx.tensors.rank(node.inputs[0]) - 1):
-        raise UnsupportedFeature("a softmax over several axes")
+        raise UnsupportedFeature("a quantized softmax over several axes is not supported")
     _quantized(ctx, steps, steps.node(TABLES[node.op_type], x, **have), node, 3)
     steps.lift()
 
@@ -186,7 +186,7 @@ def product_with_few_bits(ctx: LiftContext, node: OperatorNode) -> None:
     """Multiply by a matrix of 2-, 4- or 8-bit integers with a scale for each block of a column."""
     steps, have = Expansion(ctx, node), node.attributes
     if node.operand(4):
-        raise UnsupportedFeature("a group index (`g_idx`)")
+        raise UnsupportedFeature("a group index (`g_idx`) is not supported")
     kernel = _dequantized_matrix(ctx, node, have.get("bits", 4), have["block_size"], (have["N"], have["K"]))
     result = steps.node("MatMul", node.inputs[0], steps.constant(kernel))
     if node.operand(5):
@@ -254,7 +254,7 @@ def _dequantized_matrix(
     """Dequantize a matrix of 2-, 4- or 8-bit integers to floats (K, N)."""
     columns, rows = shape
     if bits not in (2, 4, 8):
-        raise UnsupportedFeature(f"integers of {bits} bits")
+        raise UnsupportedFeature(f"integers of {bits} bits are not supported, only of 2, 4 or 8")
     blocks = -(-rows // block)
     packed = ctx.tensors.constant(node.inputs[1], "kernel").reshape(columns, blocks, -1)
     scales = ctx.tensors.constant(node.inputs[2], "scales").reshape(columns, blocks, 1)
@@ -285,7 +285,7 @@ def _three(node: OperatorNode, at: int) -> tuple[str, str, str]:
 def _number(ctx: LiftContext, name: str) -> Any:
     array = ctx.tensors.constant(name, "scale").reshape(())
     if not 0 < array < inf:
-        raise UnsupportedFeature(f"its scale is {array}")
+        raise UnsupportedFeature(f"its scale must be positive and finite, got {array}")
     return array
 
 
@@ -331,7 +331,7 @@ def _without_zero_point(ctx: LiftContext, steps: Expansion, x: str, zero: str) -
 
 def _require_single_sample(ctx: LiftContext) -> None:
     if not ctx.tensors.single_sample:
-        raise MixesSamples("all samples of a batch share its scale")
+        raise MixesSamples("all samples of a batch share one scale, which is computed from their values")
 
 
 def _multiplied(steps: Expansion, a: Sequence[str], b: Sequence[str], bias: str) -> str:

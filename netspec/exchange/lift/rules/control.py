@@ -13,7 +13,7 @@ from netspec.exchange.operator_graph.graph import OperatorNode, Subgraph
 from netspec.exchange.operator_graph.onnx_protos import MAX_NODES, inlined
 from netspec.exchange.unsupported import MixesSamples, UnsupportedFeature
 
-MAX_TURNS = 4096
+MAX_ITERATIONS = 4096
 """Largest number of iterations of one loop."""
 
 
@@ -23,7 +23,7 @@ def branch(ctx: LiftContext, node: OperatorNode) -> None:
     condition = bool(ctx.tensors.constant(node.inputs[0], "condition").reshape(()))
     graph = graph_of(node, "then_branch" if condition else "else_branch")
     if len(graph.outputs) < len(node.outputs):
-        raise UnsupportedFeature(f"its branch has {len(graph.outputs)} results, it has {len(node.outputs)}")
+        raise UnsupportedFeature(f"its branch has {len(graph.outputs)} outputs, but the node has {len(node.outputs)}")
     constants, nodes, outputs = inlined(graph, (), node.outputs[0])
     ctx.tensors.constants.update(constants)
     ctx.nodes.replace(node, [*nodes, *_named(node, outputs)])
@@ -34,27 +34,34 @@ def loop(ctx: LiftContext, node: OperatorNode) -> None:
     """Unroll the body: a constant number of iterations, or until its condition, also a constant, is false."""
     graph = graph_of(node, "body")
     states = list(node.inputs[2:])
-    turns = (
-        int(ctx.tensors.constant(node.inputs[0], "number of turns").reshape(())) if node.inputs[0] else MAX_TURNS + 1
+    iterations = (
+        int(ctx.tensors.constant(node.inputs[0], "number of iterations").reshape(()))
+        if node.inputs[0]
+        else MAX_ITERATIONS + 1
     )
-    going = not node.operand(1) or bool(ctx.tensors.constant(node.inputs[1], "condition").reshape(()))
+    is_running = not node.operand(1) or bool(ctx.tensors.constant(node.inputs[1], "condition").reshape(()))
     if len(graph.inputs) != len(states) + 2 or len(graph.outputs) < len(states) + 1:
-        raise UnsupportedFeature(f"its body takes {len(graph.inputs)} tensors and gives {len(graph.outputs)}")
+        raise UnsupportedFeature(
+            f"its body has {len(graph.inputs)} inputs and {len(graph.outputs)} outputs, which do not fit the node"
+        )
     stacked_names: list[list[str]] = [[] for _ in graph.outputs[len(states) + 1 :]]
-    turn = 0
-    while going and turn < turns:
-        count, condition = f"{node.outputs[0]} turn {turn}", f"{node.outputs[0]} going {turn}"
-        ctx.tensors.constants[count], ctx.tensors.constants[condition] = np.asarray(turn, "int64"), np.asarray(True)
-        outputs = add_iteration(ctx, node, graph, (count, condition, *states), turn)
-        going = bool(ctx.tensors.constant(outputs[0], "condition after a turn").reshape(()))
+    iteration = 0
+    while is_running and iteration < iterations:
+        number, condition = f"{node.outputs[0]} iteration {iteration}", f"{node.outputs[0]} condition {iteration}"
+        ctx.tensors.constants[number], ctx.tensors.constants[condition] = (
+            np.asarray(iteration, "int64"),
+            np.asarray(True),
+        )
+        outputs = add_iteration(ctx, node, graph, (number, condition, *states), iteration)
+        is_running = bool(ctx.tensors.constant(outputs[0], "condition after an iteration").reshape(()))
         states = list(outputs[1 : len(states) + 1])
         for tensors, output in zip(stacked_names, outputs[len(states) + 1 :], strict=True):
             tensors.append(output)
-        turn += 1
-    if not turn and not any(ctx.tensors.is_read(name) for name in node.outputs[len(states) :]):
+        iteration += 1
+    if not iteration and not any(ctx.tensors.is_read(name) for name in node.outputs[len(states) :]):
         stacked_names = []
-    if stacked_names and not turn:
-        raise UnsupportedFeature("it makes no turn, so that a result has no element")
+    if stacked_names and not iteration:
+        raise UnsupportedFeature("the loop runs zero iterations, so that one of its scan outputs is empty")
     stacked = [_stack(node, index, tensors, 0) for index, tensors in enumerate(stacked_names)]
     nodes = [stacking for several in stacked for stacking in several]
     ctx.nodes.replace(node, [*nodes, *_named(node, [*states, *(several[-1].outputs[0] for several in stacked)])])
@@ -74,20 +81,24 @@ def scan(ctx: LiftContext, node: OperatorNode) -> None:
         for axis, name in zip(_integers_of(node, "scan_input_axes", count), over, strict=True)
     ]
     lengths = {ctx.tensors.shape(name)[axis] for name, axis in zip(over, axes, strict=True)}
-    if len(lengths) != 1 or len(graph.inputs) != len(node.inputs):
-        raise UnsupportedFeature(f"it runs over axes of {sorted(lengths)} elements")
-    (turns,) = lengths
+    if len(graph.inputs) != len(node.inputs):
+        raise UnsupportedFeature(f"its body has {len(graph.inputs)} inputs, but the node has {len(node.inputs)}")
+    if len(lengths) != 1:
+        raise UnsupportedFeature(f"its scan inputs differ in length: {sorted(lengths)}")
+    (iterations,) = lengths
     back = _integers_of(node, "scan_input_directions", count)
     rows: list[list[str]] = [[] for _ in range(results)]
-    for turn in range(turns):
+    for iteration in range(iterations):
         parts = []
         for index, (name, axis, backwards) in enumerate(zip(over, axes, back, strict=True)):
-            of = f"{turn} of {node.outputs[0]}" + (f" ({index})" if over.count(name) > 1 else "")
-            position, part = f"{name} place {of}", f"{name} at {of}"
-            ctx.tensors.constants[position] = np.asarray(turns - 1 - turn if backwards else turn, "int64")
+            of = f"{iteration} of {node.outputs[0]}" + (f" ({index})" if over.count(name) > 1 else "")
+            position, part = f"{name} position {of}", f"{name} at {of}"
+            ctx.tensors.constants[position] = np.asarray(
+                iterations - 1 - iteration if backwards else iteration, "int64"
+            )
             parts.append(OperatorNode("Gather", node.name, (name, position), (part,), {"axis": axis}, node.opset))
         ctx.nodes.insert(parts, [part.outputs[0] for part in parts])
-        outputs = add_iteration(ctx, node, graph, (*states, *(part.outputs[0] for part in parts)), turn)
+        outputs = add_iteration(ctx, node, graph, (*states, *(part.outputs[0] for part in parts)), iteration)
         states = list(outputs[: len(states)])
         for tensors, output in zip(rows, outputs[len(states) :], strict=True):
             tensors.append(output)
@@ -107,16 +118,16 @@ def _over_batch(ctx: LiftContext, node: OperatorNode) -> None:
     """Import Scan of opset 8, over a batch of sequences, as one Scan of opset 9 for each sequence."""
     lengths, *sequences = node.inputs
     if not ctx.tensors.single_sample:
-        raise MixesSamples("what is within it is of one sample, without a batch")
+        raise MixesSamples("its body processes one sample, without a batch axis")
     count = int(node.attributes["num_scan_inputs"])
     samples, most = (
         ctx.tensors.shape(sequences[-1])[0],
         {ctx.tensors.shape(name)[1] for name in sequences[len(sequences) - count :]},
     )
-    if lengths and {*ctx.tensors.constant(lengths, "lengths of the sequences").reshape(-1).tolist()} != most:
-        raise UnsupportedFeature("its sequences have lengths of their own")
-    if samples > MAX_TURNS:
-        raise UnsupportedFeature(f"it runs over more than {MAX_TURNS} sequences")
+    if lengths and {*ctx.tensors.constant(lengths, "sequence lengths").reshape(-1).tolist()} != most:
+        raise UnsupportedFeature("its sequences differ in length")
+    if samples > MAX_ITERATIONS:
+        raise UnsupportedFeature(f"it processes {samples} sequences: at most {MAX_ITERATIONS} are supported")
     back = _integers_of(node, "directions", count)
     attributes = {"body": graph_of(node, "body"), "num_scan_inputs": count, "scan_input_directions": back}
     nodes, rows = [], [[f"{name} of sample {sample}" for sample in range(samples)] for name in node.outputs]
@@ -139,7 +150,7 @@ def graph_of(node: OperatorNode, name: str) -> Subgraph:
     """Return the graph in an attribute of the node. Raises `UnsupportedFeature`."""
     graph = node.attributes.get(name)
     if not isinstance(graph, Subgraph):
-        raise UnsupportedFeature(f"it has no {name}")
+        raise UnsupportedFeature(f"its attribute `{name}` is missing")
     return graph
 
 
@@ -147,22 +158,22 @@ def _integers_of(node: OperatorNode, name: str, count: int) -> list[int]:
     """An attribute with one integer for each of `count` tensors; zeros if it is left out."""
     attribute: Any = node.attributes.get(name) or [0] * count
     if len(attribute) != count:
-        raise UnsupportedFeature(f"`{name}` has {len(attribute)} numbers for {count}")
+        raise UnsupportedFeature(f"`{name}` has {len(attribute)} values for {count} tensors")
     return list(attribute)
 
 
 def add_iteration(
-    ctx: LiftContext, node: OperatorNode, graph: Subgraph, inputs: Sequence[str], turn: int
+    ctx: LiftContext, node: OperatorNode, graph: Subgraph, inputs: Sequence[str], iteration: int
 ) -> Sequence[str]:
     """Add the nodes of one iteration and return the names of their results. Raises `UnsupportedFeature`."""
-    if turn >= MAX_TURNS or turn * len(graph.nodes) > MAX_NODES:
-        raise UnsupportedFeature(f"it takes more than {turn} turns")
-    constants, nodes, outputs = inlined(graph, inputs, f"{node.outputs[0]}/{turn}")
+    if iteration >= MAX_ITERATIONS or iteration * len(graph.nodes) > MAX_NODES:
+        raise UnsupportedFeature(f"the loop runs more than {iteration} iterations, too many to unroll")
+    constants, nodes, outputs = inlined(graph, inputs, f"{node.outputs[0]}/{iteration}")
     ctx.tensors.constants.update(constants)
     ctx.nodes.insert(nodes, outputs)
     lost = [name for name in outputs if ctx.nodes.is_lost(name)]
     if lost:
-        raise UnsupportedFeature(f"turn {turn} of it cannot be: see there")
+        raise UnsupportedFeature(f"iteration {iteration} of its body can't be imported")
     return outputs
 
 

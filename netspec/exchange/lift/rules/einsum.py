@@ -20,10 +20,10 @@ def einsum(ctx: LiftContext, node: OperatorNode) -> None:
     if ctx.tensors.single_sample:
         letter = next((letter for letter in ascii_letters if letter not in "".join((*terms, output))), None)
         if letter is None:
-            raise UnsupportedFeature("it has all letters")
+            raise UnsupportedFeature("the equation uses all 52 letters, and one more is needed for the batch axis")
         terms, output = [letter + term for term in terms], letter + output
     elif len({term[:1] for term in (*terms, output)}) != 1 or output[:1] in ("", "."):
-        raise MixesSamples("it sums over the samples of a batch")
+        raise MixesSamples("the batch axis is not the first axis of every operand and of the result")
     ctx.layers.add(node, "Einsum", node.inputs, {"equation": f"{','.join(terms)}->{output}"})
 
 

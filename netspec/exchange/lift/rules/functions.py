@@ -39,7 +39,7 @@ def term(ctx: LiftContext, node: OperatorNode) -> None:
     decoded = (form.decode(op_class, node.attributes) for op_class, form in _TERMS[node.op_type])
     op = next((op for op in decoded if op in TERMS), None)
     if op is None:
-        raise UnsupportedFeature(f"attributes {node.attributes}")
+        raise UnsupportedFeature(f"these attributes are not supported: {node.attributes}")
     kinds = [_dtype(ctx, name) for name in node.inputs]
     formula(ctx, node, TERMS[op], truth=isinstance(op, (Comparison, FloatPredicate)) or DType.BOOL in kinds)
 
@@ -121,7 +121,7 @@ def formula(ctx: LiftContext, node: OperatorNode, text: str, *, truth: bool = Fa
                 written |= _literal(name, ctx.tensors.constants[name], rank)
     operands = [name for name in dict.fromkeys(node.inputs) if name not in written]
     if len(operands) > len(LETTERS):
-        raise UnsupportedFeature(f"a formula of {len(operands)} operands")
+        raise UnsupportedFeature(f"it has {len(operands)} operands, at most {len(LETTERS)} are supported")
     names = written | dict(zip(operands, LETTERS, strict=False))
     expr = text.format(*(names[name] for name in node.inputs))
     if expr.startswith("-") and "**" in expr:  # a power of -x, not the negated power

@@ -29,7 +29,7 @@ def grid_sample(ctx: LiftContext, node: OperatorNode) -> None:
 def roi_align(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name, if the model is one sample: the number of regions differs from that of images."""
     if not ctx.tensors.single_sample:
-        raise MixesSamples("it cuts any number of parts out of each sample")
+        raise MixesSamples("its number of regions (RoIs) differs from the number of images")
     attributes = node.attributes
     fields = {
         "height": attributes["output_height"],
@@ -46,7 +46,7 @@ def roi_align(ctx: LiftContext, node: OperatorNode) -> None:
 def max_roi_pool(ctx: LiftContext, node: OperatorNode) -> None:
     """MaxRoiPooling2D, if the model is one sample. Regions (R, 5) begin with the index of their image."""
     if not ctx.tensors.single_sample:
-        raise MixesSamples("it cuts any number of parts out of each sample")
+        raise MixesSamples("its number of regions (RoIs) differs from the number of images")
     (x, parts), (height, width) = node.inputs, node.attributes["pooled_shape"]
     corners, first, images, pooled = (ctx.tensors.fresh_name(parts) for _ in range(4))
     ctx.layers.add(node, "Slice", [parts], {"axis": 2, "start": 1}, outputs=[corners])

@@ -40,7 +40,7 @@ def gather_nd(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name, whose `batch_dims` includes the batch."""
     shared = node.attributes.get("batch_dims", 0) + ctx.tensors.axis_offset
     if shared < 1:
-        raise MixesSamples("it picks from among the samples of a batch")
+        raise MixesSamples("it gathers along the batch axis (`batch_dims` is 0)")
     ctx.layers.add(node, "GatherND", node.inputs, {"batch_dims": shared})
 
 
@@ -48,7 +48,7 @@ def gather_nd(ctx: LiftContext, node: OperatorNode) -> None:
 def scatter_nd(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name, if the model is one sample: the layer's indices are within a sample."""
     if not ctx.tensors.single_sample:
-        raise MixesSamples("it puts parts among the samples of a batch")
+        raise MixesSamples("it scatters along the batch axis")
     ctx.layers.add(node, "ScatterND", node.inputs, _reduction(node))
 
 
@@ -79,7 +79,7 @@ def one_hot(ctx: LiftContext, node: OperatorNode) -> None:
     rank = ctx.tensors.rank(index) + 1
     axis = node.attributes["axis"]
     if axis % rank == 0 and not ctx.tensors.single_sample:
-        raise MixesSamples("its vectors lie along the batch")
+        raise MixesSamples("its one-hot vectors are along the batch axis")
     net_axis = axis % rank + ctx.tensors.axis_offset
     fields = {} if net_axis == rank - 1 + ctx.tensors.axis_offset else {"axis": net_axis}
     dtype = INPUT_TYPES.get(str(values.dtype), str(values.dtype))
@@ -100,10 +100,10 @@ def compress(ctx: LiftContext, node: OperatorNode) -> None:
         axis, flat = 0, ctx.tensors.fresh_name(node.outputs[0])
         ctx.reshaping.reshape(node, source, (prod(ctx.tensors.shape(source)),), flat)
         source = flat
-    net_axis = ctx.tensors.axis(source, axis, "it leaves out samples")
+    net_axis = ctx.tensors.axis(source, axis, "it removes samples of the batch")
     indices = condition.nonzero()[0].tolist()
     if not indices:
-        raise UnsupportedFeature("nothing is left")
+        raise UnsupportedFeature("its condition is false everywhere, so that the result is empty")
     ctx.layers.add(node, "Gather", [source], {"indices": indices, "axis": net_axis})
 
 
@@ -111,7 +111,7 @@ def compress(ctx: LiftContext, node: OperatorNode) -> None:
 def top_k(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name."""
     rank = ctx.tensors.rank(node.inputs[0])
-    net_axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
+    net_axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"], "it operates along the batch axis")
     k = int(ctx.tensors.constant(node.operand(1), "k").item()) if node.operand(1) else node.attributes["k"]
     fields = {} if net_axis == rank - 1 + ctx.tensors.axis_offset else {"axis": net_axis}
     fields |= {"k": k, "largest": bool(node.attributes.get("largest", 1))}
@@ -140,7 +140,7 @@ def det(ctx: LiftContext, node: OperatorNode) -> None:
 
 
 def _of_matrices(ctx: LiftContext, node: OperatorNode, fields: dict[str, Any]) -> None:
-    ctx.tensors.axis(node.inputs[0], -2, "the samples are rows of a matrix")
+    ctx.tensors.axis(node.inputs[0], -2, "the batch axis is one axis of its matrices")
     ctx.layers.add(node, node.op_type, node.inputs[:1], fields)
 
 

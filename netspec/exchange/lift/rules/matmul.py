@@ -53,7 +53,7 @@ def _add_matmul(ctx: LiftContext, node: OperatorNode) -> None:
     """
     ranks = [ctx.tensors.rank(name) for name in node.inputs]
     if min(ranks) == 0:
-        raise UnsupportedFeature("a product with a number")
+        raise UnsupportedFeature("one of its operands is a scalar")
     names = [_matrix(ctx, node, name, index) for index, name in enumerate(node.inputs)]
     product_name = ctx.tensors.fresh_name(node.outputs[0]) if 1 in ranks else node.outputs[0]
     sources, fields, result_axes = _product_operands(ctx, names)

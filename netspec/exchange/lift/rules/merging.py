@@ -145,5 +145,5 @@ def concat(ctx: LiftContext, node: OperatorNode) -> None:
         return
     if concat_leading_axis(ctx, node):
         return
-    axis = ctx.tensors.axis(node.inputs[0], node.as_op(Concat).axis, "it makes a batch of several")
+    axis = ctx.tensors.axis(node.inputs[0], node.as_op(Concat).axis, "it concatenates batches")
     ctx.layers.add(node, "Concatenate", inputs, {"axis": axis})

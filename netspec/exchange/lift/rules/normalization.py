@@ -29,7 +29,7 @@ def batch_normalization(ctx: LiftContext, node: OperatorNode) -> None:
         return
     ctx.nodes.require_one_result(node)
     if node.attributes.get("spatial", 1) != 1:
-        raise UnsupportedFeature("statistics for each element")
+        raise UnsupportedFeature("statistics per element (`spatial` = 0) are not supported")
     if ctx.tensors.rank(node.inputs[0]) == 1:
         _of_single_axis(ctx, node)
         return
@@ -52,7 +52,7 @@ def _of_single_axis(ctx: LiftContext, node: OperatorNode) -> None:
 def _training_form(ctx: LiftContext, node: OperatorNode) -> None:
     """Decompose the form for training, in a model of one sample, with the new averages if they are read."""
     if not ctx.tensors.single_sample:
-        raise MixesSamples("the training form: it takes the averages of its batch")
+        raise MixesSamples("in training mode, it normalizes with the statistics of the batch")
     steps, (x, *operands) = Expansion(ctx, node), node.inputs
     shape, momentum = ctx.tensors.shape(x), node.attributes["momentum"]
     axes = [axis for axis in range(len(shape)) if axis != 1]
@@ -95,7 +95,9 @@ def layer_normalization(ctx: LiftContext, node: OperatorNode) -> None:
 def group_normalization(ctx: LiftContext, node: OperatorNode) -> None:
     """Normalize each channel (axis 1), or each group of channels."""
     if node.op_type == "GroupNormalization" and node.opset < 21:
-        raise UnsupportedFeature("before opset 21 it has a scale for each group, not for each channel")
+        raise UnsupportedFeature(
+            "before opset 21, it has one scale per group; netspec's GroupNormalization has one per channel"
+        )
     arrays = {
         name: ctx.tensors.constant(tensor, name)
         for name, tensor in zip(("gamma", "beta"), node.inputs[1:], strict=True)
@@ -111,7 +113,7 @@ def lp_normalization(ctx: LiftContext, node: OperatorNode) -> None:
     """Divide each vector by its L1 or L2 norm; zero vectors stay zero."""
     length = {1: "ReduceL1", 2: "ReduceL2"}.get(node.attributes["p"])
     if length is None:
-        raise UnsupportedFeature(f"a norm of order {node.attributes['p']}")
+        raise UnsupportedFeature(f"the norm of order {node.attributes['p']} is not supported, only of order 1 or 2")
     norm = ctx.tensors.fresh_name(node.outputs[0])
     attributes = {"axes": [node.attributes["axis"]], "keepdims": 1}
     ctx.nodes.lift(replace(node, op_type=length, outputs=(norm,), attributes=attributes, domain=""))
@@ -174,7 +176,7 @@ def normalization(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name; gamma and beta along other axes become Scale and Bias after it."""
     source, gamma, beta = (node.operand(index) for index in range(3))
     if not {gamma, beta, ""} <= {*ctx.tensors.constants, ""}:
-        raise UnsupportedFeature("its factor or offset is not a constant")
+        raise UnsupportedFeature("its scale or bias is computed, not a constant")
     shape, axes = ctx.tensors.shape(source), _axes(ctx, node)
     stored_axes = [ctx.tensors.axis(source, axis) for axis in axes]
     own_axis = stored_axes if len(stored_axes) > 1 else stored_axes[0]
@@ -221,7 +223,9 @@ def _axes(ctx: LiftContext, node: OperatorNode) -> list[int]:
         or count not in (None, size)
         or not holds(parts, source, shape, axes, ctx.tensors.constants)
     ):
-        raise UnsupportedFeature("what is summed over axes meets others")
+        raise UnsupportedFeature(
+            "its nodes look like a normalization, but reduce over different axes or use a different count"
+        )
     return list(axes)
 
 

@@ -72,7 +72,7 @@ def _scaled(ctx: LiftContext, node: OperatorNode) -> None:
     arrays = {"scale": ctx.tensors.constants[scale], "zero_point": _zero(ctx, zero_point, dtype, shape)}
     if len(shape) > 1:
         if not ctx.tensors.single_sample:
-            raise MixesSamples("its scales differ between samples")
+            raise MixesSamples("its blockwise scales differ between samples")
         ctx.layers.add(node, node.op_type, [x], fields, arrays)
         return
     view = ctx.layers.view_with_single_axes(x, axis)
@@ -85,7 +85,7 @@ def _add_with_computed_scales(
 ) -> None:
     """Add a layer whose scales are inputs, one set per sample: only for a model of a single sample."""
     if not ctx.tensors.single_sample:
-        raise MixesSamples("its scales are computed for all samples of a batch")
+        raise MixesSamples("its computed scales are shared by all samples of a batch")
     names = [node.inputs[0]]
     for name in node.inputs[1:3]:
         if name and ctx.tensors.shape(name) != shape:
@@ -113,7 +113,7 @@ def _quantized_type(ctx: LiftContext, node: OperatorNode) -> str:
     if type_name in NARROW:
         return type_name
     if type_name not in ("uint8", "int8", "uint16", "int16"):
-        raise UnsupportedFeature(f"numbers quantized to {type_name}")
+        raise UnsupportedFeature(f"quantization to {type_name} is not supported")
     return type_name
 
 
@@ -126,7 +126,7 @@ def _zero(ctx: LiftContext, name: str, dtype: str, shape: tuple[int, ...] = ()) 
 def dynamic(ctx: LiftContext, node: OperatorNode) -> None:
     """The layer of the same name, with one scale and one zero point per sample."""
     if not ctx.tensors.single_sample:
-        raise MixesSamples("its scale is one for all samples of a batch")
+        raise MixesSamples("all samples of a batch share one scale, which is computed from their values")
     ctx.layers.add(node, node.op_type, node.inputs, {})
 
 
@@ -187,7 +187,7 @@ def _each_sample(ctx: LiftContext, node: OperatorNode) -> None:
     steps, x = Expansion(ctx, node), node.inputs[0]
     count = ctx.tensors.shape(x)[0]
     if count > MAX_SAMPLES:
-        raise UnsupportedFeature(f"{count} samples with a computed zero point")
+        raise UnsupportedFeature(f"it has a computed zero point and {count} samples, more than {MAX_SAMPLES}")
     samples = steps.node_with_results(count, "Split", x, axis=0)
     results = [steps.node(node.op_type, sample, *node.inputs[1:], **node.attributes) for sample in samples]
     steps.node("Concat", *results, axis=0)
@@ -239,7 +239,7 @@ def _set_scales(ctx: LiftContext, fields: dict[str, Any], arrays: dict[str, NDAr
 def _per_channel(fields: dict[str, Any], arrays: dict[str, NDArray[Any]], name: str, array: NDArray[Any]) -> None:
     if array.size > 1:
         if array.ndim != 1:
-            raise UnsupportedFeature(f"scales or zero points of shape {list(array.shape)}")
+            raise UnsupportedFeature(f"scales or zero points of the shape {list(array.shape)} are not supported")
         fields["per_channel"] = True
         arrays[name] = array
     else:
@@ -252,18 +252,22 @@ def _broadcast(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 def _as_scalar(array: NDArray[Any], role: str) -> NDArray[Any]:
     if array.size != 1:
-        raise UnsupportedFeature(f"its {role} has {array.size} numbers, for rows of the first operand")
+        raise UnsupportedFeature(
+            f"its {role} has {array.size} values; only one for all rows of the first operand is supported"
+        )
     return array.reshape(())
 
 
 def _scalar_zero_point(ctx: LiftContext, node: OperatorNode, name: str) -> str:
     """A computed zero point as a scalar of each sample."""
     if not ctx.tensors.single_sample:
-        raise MixesSamples("its zero point is computed for all samples of a batch")
+        raise MixesSamples("its computed zero point is shared by all samples of a batch")
     if ctx.tensors.shape(name) == (1,):
         zero = ctx.tensors.fresh_name(name)
         ctx.reshaping.reshape(node, name, (), zero)
         return zero
     if ctx.tensors.rank(name):
-        raise UnsupportedFeature(f"computed zero points of shape {list(ctx.tensors.shape(name))}")
+        raise UnsupportedFeature(
+            f"its computed zero point has the shape {list(ctx.tensors.shape(name))}: only a scalar is supported"
+        )
     return name

@@ -31,7 +31,7 @@ def like(ctx: LiftContext, node: OperatorNode) -> None:
     """A constant of the operand's shape."""
     x = node.inputs[0]
     if not ctx.tensors.single_sample and ctx.tensors.is_computed(x):
-        raise MixesSamples("each sample has random numbers of its own")
+        raise MixesSamples("it draws different random numbers for each sample")
     ctx.tensors.constants[node.outputs[0]] = _drawn(ctx, node, ctx.tensors.shape(x), ctx.tensors.dtype_name(x))
 
 
@@ -56,7 +56,7 @@ def bernoulli(ctx: LiftContext, node: OperatorNode) -> None:
 def multinomial(ctx: LiftContext, node: OperatorNode) -> None:
     """Draw classes (N, samples) by logits (N, classes): count the cumulative probabilities ≤ a uniform number."""
     if not ctx.tensors.single_sample:
-        raise MixesSamples("each sample has random numbers of its own")
+        raise MixesSamples("it draws different random numbers for each sample")
     rows, classes = ctx.tensors.shape(node.inputs[0])
     uniform = replace(node, attributes={**node.attributes, "low": 0.0, "high": 1.0, "dtype": 0})
     drawn = _drawn(ctx, uniform, (rows, node.attributes["sample_size"], 1), "float32")
@@ -72,10 +72,10 @@ def multinomial(ctx: LiftContext, node: OperatorNode) -> None:
 def _drawn(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Random numbers by the node's attributes. They depend only on its seed, or without one on its name."""
     if prod(shape) > MAX_ELEMENTS:
-        raise UnsupportedFeature(f"more than {MAX_ELEMENTS:,} random numbers")
+        raise UnsupportedFeature(f"it draws more than {MAX_ELEMENTS:,} random numbers")
     ctx.report.remarks.add(
-        f"the random numbers of {node.describe()} are drawn once: every run uses the same",
-        "the random numbers of {count} nodes are drawn once, the same for every run", f"`{node.label}`",
+        f"the random numbers of {node.describe()} were drawn once and are constants of the net",
+        "the random numbers of {count} nodes were drawn once and are constants of the net", f"`{node.label}`",
     )  # fmt: skip
     seed, type_code = node.attributes.get("seed"), node.attributes.get("dtype")
     random = np.random.default_rng(crc32(repr(node.label if seed is None else seed).encode()))
@@ -92,13 +92,13 @@ def dropout(ctx: LiftContext, node: OperatorNode) -> None:
     mask = (*node.outputs, "")[1]
     if mask and ctx.tensors.is_read(mask):
         if not ctx.tensors.single_sample:
-            raise MixesSamples("its mask is that of each sample")
+            raise MixesSamples("its output `mask` is used, which has the batch axis")
         ctx.tensors.constants[mask] = np.broadcast_to(np.ones((), bool), ctx.tensors.shape(node.inputs[0]))
     training = node.operand(2)
     if training and (ctx.tensors.is_computed(training) or bool(ctx.tensors.constants[training].reshape(()))):
         ctx.report.remarks.add(
-            f"{node.describe()} drops elements whenever the model runs; in netspec only in training",
-            "{count} nodes drop elements whenever the model runs; in netspec only in training", f"`{node.label}`",
+            f"{node.describe()} drops elements in inference too; in netspec it does not",
+            "{count} nodes drop elements in inference too; in netspec they do not", f"`{node.label}`",
         )  # fmt: skip
     ctx.layers.add_elementwise(node, "Dropout", node.inputs[:1], {"rate": _rate(ctx, node)})
 
@@ -108,7 +108,7 @@ def dropout_with_noise_shape(ctx: LiftContext, node: OperatorNode) -> None:
     """Dropout of whole channels → SpatialDropout2D (or 1D, 3D), else Dropout with `noise_shape`."""
     shape, noise = ctx.tensors.shape(node.inputs[0]), node.attributes["noise_shape"]
     if len(noise) != len(shape):
-        raise UnsupportedFeature(f"numbers of {list(shape)} dropped by {noise}")
+        raise UnsupportedFeature(f"its `noise_shape` {noise} does not have the rank of its input, {list(shape)}")
     has_own_noise = [size is None or size == have != 1 for size, have in zip(noise, shape, strict=True)]
     fields: dict[str, Any] = {"rate": _rate(ctx, node)}
     if (

@@ -55,15 +55,15 @@ class _Recurrent:
     def fields(self) -> dict[str, Any]:
         """The fields of the layer; in a Bidirectional, both directions have the same."""
         node, kind = self.node, self.node.op_type
-        for name, why in (("clip", "numbers cut off before activations"), ("input_forget", "coupled gates")):
+        for name, why in (("clip", "`clip` is not supported"), ("input_forget", "`input_forget` is not supported")):
             if node.attributes.get(name):
                 raise UnsupportedFeature(why)
         if node.operand(7):
-            raise UnsupportedFeature("peepholes: gates that see the state of the cell")
+            raise UnsupportedFeature("peepholes are not supported")
         if node.operand(4):
-            lengths = self.ctx.tensors.constant(node.operand(4), "lengths of the sequences")
+            lengths = self.ctx.tensors.constant(node.operand(4), "sequence lengths")
             if (lengths != self.steps).any():
-                raise UnsupportedFeature(f"sequences of other lengths than {self.steps}")
+                raise UnsupportedFeature(f"sequences shorter than {self.steps} steps are not supported")
         return {"units": self.units(), **self._activations(), **self._kind(kind)}
 
     def units(self) -> int:
@@ -84,11 +84,11 @@ class _Recurrent:
         names = names[: count * (1 + self.both)]  # RNN has two by default, even with one direction
         forward, backward = names[:count], names[count:]
         if len(names) != count * (1 + self.both) or (backward and backward != forward):
-            raise UnsupportedFeature(f"activations {activations}")
+            raise UnsupportedFeature(f"the activations {activations} are not supported")
         if any(name not in FUNCTIONS for name in forward) or forward[1:] != forward[1:2] * (count - 1):
-            raise UnsupportedFeature(f"activations {activations}")
+            raise UnsupportedFeature(f"the activations {activations} are not supported")
         if any(value != 1.0 for value in node.attributes.get("activation_alpha") or []) and "elu" in forward:
-            raise UnsupportedFeature("an activation with parameters")
+            raise UnsupportedFeature("an Elu with an alpha other than 1 is not supported")
         return {"activation": forward[-1], **({"recurrent_activation": forward[0]} if count > 1 else {})}
 
     def weights(self) -> list[dict[str, NDArray[Any]]]:
@@ -145,7 +145,7 @@ class _Recurrent:
         if name in ctx.tensors.constants:
             rows = ctx.tensors.constants[name].take(way, 1 - self.batch_axis)
             if (rows != rows[:1]).any():
-                raise MixesSamples("its first states are constants that differ between samples")
+                raise MixesSamples("its initial states are constants that differ between samples")
             ctx.tensors.constants[state] = rows[0] if ctx.tensors.single_sample else rows[:1]
             return state
         if self.both:
@@ -169,7 +169,9 @@ def recurrent(ctx: LiftContext, node: OperatorNode) -> None:
     try:
         fields = rnn.fields()
         if several and not all(rnn.initial_tensors()[1]):
-            raise UnsupportedFeature("several sequences with first states, where the whole model is one sample")
+            raise UnsupportedFeature(
+                "several sequences with initial states, while the whole model is one sample, are not supported"
+            )
     except UnsupportedFeature:
         unrolled(ctx, node)
         return

@@ -50,6 +50,6 @@ def reduction(ctx: LiftContext, node: OperatorNode) -> None:
 @rule("ArgMax", "ArgMin")
 def extreme(ctx: LiftContext, node: OperatorNode) -> None:
     """The layers of the same names."""
-    axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"], "it runs over the batch")
+    axis = ctx.tensors.axis(node.inputs[0], node.attributes["axis"], "it operates along the batch axis")
     fields = {name: bool(node.attributes.get(name)) for name in ("keepdims", "select_last_index")}
     ctx.layers.add(node, node.op_type, node.inputs, {"axis": axis, **fields})

@@ -36,7 +36,7 @@ def resize(ctx: LiftContext, node: OperatorNode) -> None:
     shape = ctx.tensors.shape(node.inputs[0])
     by_axis = {axis: resized for axis, resized in _axes(ctx, node, shape).items() if resized.changes}
     if 0 in by_axis and not ctx.tensors.single_sample:
-        raise MixesSamples("it resizes the axis of the batch")
+        raise MixesSamples("it resizes the batch axis")
     spatial = [by_axis.get(axis, Resized(size, size, None)) for axis, size in enumerate(shape) if axis > 1]
     if not by_axis:
         ctx.reshaping.alias(node, node.inputs[0])
@@ -120,17 +120,17 @@ def _axes(ctx: LiftContext, node: OperatorNode, shape: tuple[int, ...]) -> dict[
     if node.operand(3):
         sizes = [int(size) for size in ctx.tensors.constant(node.operand(3), "sizes").reshape(-1)]
         if len(sizes) != count:
-            raise UnsupportedFeature(f"sizes {sizes} of {count} axes")
+            raise UnsupportedFeature(f"its `sizes` {sizes} must have {count} values, one per axis")
         resized_axes = [
             Resized(size, new_size, None, part) for size, new_size, part in zip(have, sizes, parts, strict=True)
         ]
     else:
         scales = _scales(ctx, node)
         if len(scales) != count:
-            raise UnsupportedFeature(f"scales {scales} of {count} axes")
+            raise UnsupportedFeature(f"its `scales` {scales} must have {count} values, one per axis")
         resized_axes = [_scaled(size, scale, part) for size, scale, part in zip(have, scales, parts, strict=True)]
     if prod(resized.size for resized in resized_axes) <= 0:
-        raise UnsupportedFeature(f"{have} made {[resized.size for resized in resized_axes]}")
+        raise UnsupportedFeature(f"it resizes {have} to {[resized.size for resized in resized_axes]}, which is empty")
     return dict(zip(axes, resized_axes, strict=True))
 
 

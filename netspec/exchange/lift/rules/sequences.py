@@ -62,7 +62,9 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
     if not sizes.ndim:
         size = int(sizes)
         if size < 1 or have // size > MAX_NODES:
-            raise UnsupportedFeature(f"{have} elements in parts of {size}")
+            raise UnsupportedFeature(
+                f"it splits {have} elements into chunks of {size}: 1 to {MAX_NODES:,} chunks are supported"
+            )
         sizes = np.asarray([size] * (have // size) + [have % size] * (have % size > 0))
     parts = tuple(ctx.tensors.fresh_name(node.outputs[0], reads=0) for _ in sizes)
     size_name = ctx.tensors.fresh_name(node.outputs[0], reads=0)
@@ -95,9 +97,9 @@ def mapped(ctx: LiftContext, node: OperatorNode) -> None:
     """Inline the body once for each element; the results are sequences."""
     body, others = graph_of(node, "body"), node.inputs[1:]
     rows: list[Sequence[str]] = []
-    for turn, tensor in enumerate(_tensors(ctx, node)):
-        more = [ctx.tensors.sequences[name][turn] if name in ctx.tensors.sequences else name for name in others]
-        rows.append(add_iteration(ctx, node, body, (tensor, *more), turn))
+    for iteration, tensor in enumerate(_tensors(ctx, node)):
+        more = [ctx.tensors.sequences[name][iteration] if name in ctx.tensors.sequences else name for name in others]
+        rows.append(add_iteration(ctx, node, body, (tensor, *more), iteration))
     for index, name in enumerate(node.outputs):
         ctx.tensors.sequences[name] = tuple(row[index] for row in rows)
 
@@ -121,5 +123,5 @@ def _position(ctx: LiftContext, node: OperatorNode, operand: int, length: int, e
     position = int(ctx.tensors.constant(node.operand(operand), "position").reshape(()))
     at = position + length if position < 0 else position
     if not 0 <= at < end:
-        raise UnsupportedFeature(f"position {position} in a sequence of {length} tensors")
+        raise UnsupportedFeature(f"position {position} is outside of the sequence of {length} tensors")
     return at

@@ -124,7 +124,7 @@ def bit_cast(ctx: LiftContext, node: OperatorNode) -> None:
     target = element_type(node.attributes["to"])
     input_dtypes = [model_input.dtype for model_input in ctx.model.inputs if model_input.name == node.inputs[0]]
     if target in ("float64", "float16") or not {"float64", "float16", "bfloat16"}.isdisjoint(input_dtypes):
-        raise UnsupportedFeature("bits of floats other than float32")
+        raise UnsupportedFeature("only floats of type float32 keep their bits in a net")
     ctx.layers.add_elementwise(node, "BitCast", node.inputs, {"dtype": target})
 
 
@@ -146,18 +146,18 @@ def _cast(ctx: LiftContext, node: OperatorNode, target: str) -> None:
     elif target in get_args(InputDType):
         ctx.layers.add_elementwise(node, "Cast", node.inputs[:1], {"dtype": target})
     else:
-        raise UnsupportedFeature(f"{source} made {target}")
+        raise UnsupportedFeature(f"a cast from {source} to {target} is not supported")
 
 
 @rule("EyeLike")
 def eye_like(ctx: LiftContext, node: OperatorNode) -> None:
     """A constant matrix with ones along a diagonal, if the model is one sample."""
     if not ctx.tensors.single_sample:
-        raise MixesSamples("its rows are the samples of a batch")
+        raise MixesSamples("its rows are the samples of the batch")
     shape = ctx.tensors.shape(node.inputs[0])
     type_code = node.attributes.get("dtype")
     dtype = element_type(type_code) if type_code else str(ctx.tensors.dtype(node.inputs[0]))
     rows, columns = shape
     if rows * columns > MAX_ELEMENTS:
-        raise UnsupportedFeature(f"a matrix of {rows} by {columns}")
+        raise UnsupportedFeature(f"its matrix of {rows} × {columns} is too large")
     ctx.tensors.constants[node.outputs[0]] = np.eye(rows, columns, k=node.attributes.get("k", 0), dtype=dtype)

@@ -48,7 +48,10 @@ def cut(ctx: LiftContext, node: OperatorNode) -> None:
         return
     if slice_leading_axis(ctx, node, parts, flipped):
         return
-    for axes, why_not in ((flipped, "samples in the opposite order"), (parts, "a part of the batch")):
+    for axes, why_not in (
+        (flipped, "it reverses the order of the samples in the batch"),
+        (parts, "it takes a part of the batch"),
+    ):
         for axis in axes:
             ctx.tensors.axis(node.inputs[0], axis, why_not)
     if (
@@ -99,7 +102,7 @@ def split(ctx: LiftContext, node: OperatorNode) -> None:
         return
     if split_leading_axis(ctx, node, axis, parts):
         return
-    stored_axis = ctx.layers.stored_axis(node.inputs[0], axis, "parts of the batch")
+    stored_axis = ctx.layers.stored_axis(node.inputs[0], axis, "it splits the batch")
     view, sizes = ctx.layers.permuted_view(node.inputs[0]), [size for _, size in parts]
     fields = {"sections": len(sizes) if len(set(sizes)) == 1 else sizes, "axis": stored_axis}
     names = [name for name, _ in parts]
@@ -138,13 +141,13 @@ def gather(ctx: LiftContext, node: OperatorNode) -> None:
             return
         if not ctx.tensors.single_sample:
             if axis or ctx.tensors.is_computed(data):
-                raise MixesSamples("the same computed places in all samples")
+                raise MixesSamples("its computed indices apply to all samples of the batch")
             table, data = ctx.tensors.constants[data], ctx.tensors.fresh_name(data)
             ctx.tensors.constants[data] = table[None]  # the same for all samples
         ctx.layers.add(node, "Gather", [data, index], {} if axis == 0 else {"axis": axis + 1})
         return
     indices = ctx.tensors.constants[index]
-    stored_axis = ctx.layers.stored_axis(data, axis, "samples by constant numbers")
+    stored_axis = ctx.layers.stored_axis(data, axis, "it selects samples of the batch by constant indices")
     fields = {"indices": indices.reshape(-1).tolist(), "axis": stored_axis}
     if indices.ndim == 0:  # a scalar index removes the axis
         ctx.reshaping.add_chain(node, data, [("Gather", fields), ("Squeeze", {"axis": stored_axis})], [axis])
@@ -177,7 +180,7 @@ def tile(ctx: LiftContext, node: OperatorNode) -> None:
     shape = ctx.tensors.shape(node.inputs[0])
     ctx.tensors.require_room([size * count for size, count in zip(shape, repeats, strict=True)])
     if any(count > MAX_COPIES for size, count in zip(shape, repeats, strict=True) if size > 1):
-        raise UnsupportedFeature(f"it repeats {list(shape)} {repeats} times")
+        raise UnsupportedFeature(f"its `repeats` {repeats} are too large: at most {MAX_COPIES:,} copies are supported")
     axes = {
         axis: ctx.layers.stored_axis(node.inputs[0], axis, "it repeats the batch")
         for axis, count in enumerate(repeats)

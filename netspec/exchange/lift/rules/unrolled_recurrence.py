@@ -57,7 +57,7 @@ class Direction:
         if name == "ScaledTanh":
             inner = self.steps.node("Tanh", self.steps.node("Mul", x, self.steps.number(beta)))
             return self.steps.node("Mul", inner, self.steps.number(alpha))
-        raise UnsupportedFeature(f"the activation {name}")
+        raise UnsupportedFeature(f"the activation {name} is not supported")
 
     def sum(self, *terms: str) -> str:
         """The sum of the terms; those with an empty name are 0."""
@@ -145,7 +145,9 @@ def unrolled(ctx: LiftContext, node: OperatorNode, direction_class: type[Directi
     both, backwards = (node.attributes.get("direction") == direction for direction in ("bidirectional", "reverse"))
     count, states = ctx.tensors.shape(node.inputs[0])[layout], 2 if node.op_type == "LSTM" else 1
     if count * (1 + both) > MAX_STEPS:
-        raise UnsupportedFeature(f"more than {MAX_STEPS} steps that no layer takes")
+        raise UnsupportedFeature(
+            f"it has options that no layer supports, and more than {MAX_STEPS} steps, too many to unroll"
+        )
     named = {"kernel": 1, "recurrent": 2, "bias": 3, "peepholes": 7}
     arrays = {name: ctx.tensors.constant(node.operand(at), name) for name, at in named.items() if node.operand(at)}
 

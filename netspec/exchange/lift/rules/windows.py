@@ -29,7 +29,9 @@ def conv(ctx: LiftContext, node: OperatorNode) -> None:
     size = list(kernel.shape[2:])
     rank = _rank(len(size), "a convolution")
     if node.attributes.get("kernel_shape", size) != size:
-        raise UnsupportedFeature(f"its kernel is {size}, its attribute says {node.attributes['kernel_shape']}")
+        raise UnsupportedFeature(
+            f"its kernel has the size {size}, but `kernel_shape` is {node.attributes['kernel_shape']}"
+        )
     fields: dict[str, Any] = {"filters": kernel.shape[0], "kernel_size": short(size)}
     fields |= _window_fields(ctx, node, size, [1] * rank)
     groups, arrays = node.attributes["group"], {"kernel": kernel}
@@ -72,7 +74,7 @@ def deform_conv(ctx: LiftContext, node: OperatorNode) -> None:
     kernel = ctx.tensors.constant(node.inputs[1], "kernel")
     size, attributes = list(kernel.shape[2:]), node.attributes
     if len(size) != 2:
-        raise UnsupportedFeature(f"a deformable convolution over {len(size)} axes, not 2")
+        raise UnsupportedFeature(f"only deformable convolutions over 2 axes are supported, not {len(size)}")
     fields: dict[str, Any] = {"filters": kernel.shape[0], "kernel_size": short(size)}
     fields |= _window_fields(ctx, node, size, [1, 1])
     fields |= {"groups": attributes["group"], "offset_groups": attributes["offset_group"]}
@@ -125,7 +127,9 @@ def _transposed_padding(
     rank, auto = len(size), node.attributes.get("auto_pad", "NOTSET")
     strides, extra = _ints(node, "strides", [1] * rank), _ints(node, "output_padding", [0] * rank)
     if not len(strides) == len(extra) == len(dilation) == len(spatial) == rank or min(extra) < 0:
-        raise UnsupportedFeature(f"windows over other than {rank} axes")
+        raise UnsupportedFeature(
+            f"strides, dilations, output_padding and input must be for {rank} spatial axes, without negative values"
+        )
     output_sizes = _ints(node, "output_shape", [])[-rank:]
     grows = bool(output_sizes)  # `output_shape` may enlarge the result, `auto_pad` only crops it
     if not output_sizes and auto.startswith("SAME"):
@@ -133,7 +137,7 @@ def _transposed_padding(
     if not output_sizes:
         flat = _ints(node, "pads", [0] * (2 * rank)) if auto == "NOTSET" else [0] * (2 * rank)
         if len(flat) != 2 * rank or min(flat) < 0:
-            raise UnsupportedFeature(f"padding {flat}")
+            raise UnsupportedFeature(f"its padding must be {2 * rank} values of 0 or more, got {flat}")
         return list(zip(flat[:rank], flat[rank:], strict=True)), extra
     sides = []
     for axis, (have, want) in enumerate(zip(spatial, output_sizes, strict=True)):
@@ -150,7 +154,7 @@ def power_pool(ctx: LiftContext, node: OperatorNode) -> None:
     """(Σ |x|ᵖ)^(1/p) over each window: the sum is the mean times the number of elements."""
     power, steps = node.attributes.get("p", 2), Expansion(ctx, node)
     if node.attributes.get("ceil_mode"):
-        raise UnsupportedFeature("windows that reach beyond the end")
+        raise UnsupportedFeature("`ceil_mode` is not supported")
     x = node.inputs[0] if power % 2 == 0 else steps.node("Abs", node.inputs[0])
     x = x if power == 1 else steps.node("Pow", x, steps.number(power))
     if node.op_type == "LpPool":
@@ -197,7 +201,7 @@ def _max_indices(ctx: LiftContext, node: OperatorNode, type_: str, fields: dict[
         ctx.layers.add(node, type_, [x], fields, outputs=[indices])
         return
     if not ctx.tensors.single_sample:
-        raise MixesSamples(f"its second result, `{indices}`, counts places in the whole batch")
+        raise MixesSamples(f"its second output, `{indices}`, contains indices into the whole batch")
     argmax, shape = ctx.tensors.fresh_name(indices), ctx.tensors.shape(x)
     ctx.reshaping.add_per_sample(node, type_, [x], fields, outputs=[argmax])
     starts = np.arange(prod(shape[:2])).reshape(*shape[:2], *(1 for _ in shape[2:])) * prod(shape[2:])
@@ -238,7 +242,7 @@ def global_pool(ctx: LiftContext, node: OperatorNode) -> None:
 def _rank(axes: int, operation: str) -> int:
     """The number of spatial axes. Raises `UnsupportedFeature` unless it is 1 to 3."""
     if axes not in (1, 2, 3):
-        raise UnsupportedFeature(f"{operation} over {axes} axes, not 1 to 3")
+        raise UnsupportedFeature(f"{operation} over {axes} spatial axes is not supported, only over 1 to 3")
     return axes
 
 
@@ -265,7 +269,7 @@ def window_of(node: OperatorNode, size: list[int], spatial: Sequence[int]) -> Wi
     rank, auto = len(size), node.attributes.get("auto_pad", "NOTSET")
     strides, dilation = (_ints(node, name, [1] * rank) for name in ("strides", "dilations"))
     if not len(spatial) == len(strides) == len(dilation) == rank:
-        raise UnsupportedFeature(f"windows over other than {rank} axes")
+        raise UnsupportedFeature(f"strides, dilations and input must be for {rank} spatial axes, as the kernel is")
     pads = _ints(node, "pads", [0] * (2 * rank)) if auto == "NOTSET" else [0] * (2 * rank)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         reach = [(window - 1) * step + 1 for window, step in zip(size, dilation, strict=True)]
@@ -274,7 +278,7 @@ def window_of(node: OperatorNode, size: list[int], spatial: Sequence[int]) -> Wi
         smaller, larger = [total // 2 for total in totals], [total - total // 2 for total in totals]
         pads = smaller + larger if auto == "SAME_UPPER" else larger + smaller
     if len(pads) != 2 * rank or min(pads) < 0:
-        raise UnsupportedFeature(f"padding {pads}")
+        raise UnsupportedFeature(f"its padding must be {2 * rank} values of 0 or more, got {pads}")
     attributes = {"kernel_shape": size, "strides": strides, "pads": pads, "dilations": dilation, "group": 1}
     return replace(node, attributes=attributes).as_op(Conv).window
 

@@ -216,7 +216,7 @@ def test_computing_with_the_batch_size_makes_the_model_a_single_sample(tmp_path:
     path = tmp_path / "model.onnx"
     path.write_bytes(model(nodes, ("N", 3), zero=np.array(0)).SerializeToString())
     first, *_ = import_onnx(path).notes
-    assert first.endswith("(Div, opset 13): what it computes depends on the size of the batch")
+    assert first.endswith("(Div, opset 13): its result depends on the batch size")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_computing_with_the_batch_size_makes_the_model_a_single_sample(tmp_path:
         ),
         ([node("Split", "k", "a, b", axis=0), node("Add", "x a")], "not evenly splittable"),
         ([node("Tile", "x r2", "t"), node("Relu", "t")], "too large"),
-        ([node("Tile", "x r3", "t"), node("Relu", "t")], "it repeats"),
+        ([node("Tile", "x r3", "t"), node("Relu", "t")], "are too large"),
         ([node("Einsum", "k k", "t", equation="a,b,"), node("Add", "x t")], "cannot be computed"),
     ],
     ids=["tiles", "range", "split", "computed tiles", "copies", "nonsense"],
@@ -282,7 +282,7 @@ def test_an_input_may_always_have_a_value(shape: Any, value: tuple[float, ...], 
     ("values", "message"),
     [
         ({"l": (1,)}, "a value is given for `l`, which is not an input"), ({"k": (1.5,)}, "the input `k` holds int64"),
-        ({"k": (1, 2)}, "2 numbers do not fit the input `k`"), ({}, "`--value k=…` makes it one"),
+        ({"k": (1, 2)}, "2 numbers do not fit the input `k`"), ({}, "`--value k=…` makes it a constant"),
     ],
 )  # fmt: skip
 def test_values_that_do_not_fit_or_are_missing_are_reported(values: Any, message: str, tmp_path: Path) -> None:
