@@ -24,7 +24,7 @@ multiplications."""
 
 ROUNDED = 2**-8
 """Share of an element stored as bfloat16, which has 8 significant bits: rounding changes half of the last one, and two
-values that differ by a rounding of float32 may be rounded to two neighbours."""
+values that differ by a rounding of float32 may be rounded to two neighbors."""
 
 
 def array(device: Device, kind: TensorType, host: Any = None, layout: Layout = PLAIN) -> Any:

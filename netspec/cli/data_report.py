@@ -162,7 +162,7 @@ def _print_classes(name: str, field_statistics: FieldStatistics) -> None:
     ]
     if len(classes) > MAX_CLASSES:
         lines.append([f"{len(classes) - MAX_CLASSES} more classes", "", "", ""])
-    table([name, field_statistics.labelled, "share", ""], lines, right=(1, 2))
+    table([name, field_statistics.labeled, "share", ""], lines, right=(1, 2))
 
 
 def _print_learned(report: DataReport) -> None:

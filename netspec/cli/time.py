@@ -51,8 +51,8 @@ def time(
 ) -> int:
     """Time a training step: in total, by layer, by operation.
 
-    No data is read: inputs are synthetic, and the learning rate is 0. A net file is trained with SGD and momentum; if
-    it has no losses, its predictions are timed.
+    No data is read: inputs are synthetic, and the learning rate is 1e-8. A net file is trained with SGD and momentum;
+    if it has no losses, its predictions are timed.
 
     `% of roofline` compares an operation with the rates of this machine, measured with a large matrix product and a
     copy; above 100 % is possible for data that stays in a cache. A multiplication and an addition count as two FLOP.

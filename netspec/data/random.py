@@ -19,7 +19,7 @@ from netspec.data.files import fingerprint_of
 _ORDER, _SAMPLE, _UNIFORM, _BLOCKS, _WINDOW, _HOLD_OUT, _BALANCED = 1, 2, 3, 4, 5, 6, 7
 """Second half of the key: the purpose of the numbers."""
 BLOCKS = 16
-"""Number of blocks of neighbours in a shuffle window: reading stays local in a file, and windows differ."""
+"""Number of blocks of neighbors in a shuffle window: reading stays local in a file, and windows differ."""
 _WORD = 2**64
 
 
@@ -51,7 +51,7 @@ class ShuffledOrder:
 
 
 class WindowedOrder:
-    """Blocks of neighbours in random order, shuffled within windows of `window` samples.
+    """Blocks of neighbors in random order, shuffled within windows of `window` samples.
 
     Only the samples of a window are needed at a time. For a `stream`, which can only be read in order, the blocks are
     not shuffled. A block has at least `block` samples, the number that is read together; it may span several windows.

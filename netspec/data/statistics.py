@@ -33,14 +33,14 @@ class FieldStatistics(RunningMoments):
     """Number of values that are not finite."""
     sizes: list[tuple[int, int]] = field(default_factory=list)
     """Smallest and largest size of each axis."""
-    labelled: Literal["samples", "pixels", "boxes"] = "samples"
+    labeled: Literal["samples", "pixels", "boxes"] = "samples"
     """Owner of the class indices in the field: pixels of a mask, or boxes of a detection (negative for padding)."""
     counts: Counter[int] | None = None
     """Number of samples, pixels or boxes per class; None if the field does not hold classes."""
 
     def __post_init__(self) -> None:
         super().__init__()
-        if self.labelled != "samples" or (not self.kind.shape and np.dtype(self.kind.dtype).kind in "iub"):
+        if self.labeled != "samples" or (not self.kind.shape and np.dtype(self.kind.dtype).kind in "iub"):
             self.counts = Counter()
 
     @property
@@ -67,7 +67,7 @@ class FieldStatistics(RunningMoments):
         self.samples += len(samples)
         if self.counts is not None:
             for part in parts:
-                used = part[part >= 0] if self.labelled == "boxes" else part
+                used = part[part >= 0] if self.labeled == "boxes" else part
                 classes, counts = np.unique(used, return_counts=True)
                 self.counts.update(dict(zip(classes.tolist(), counts.tolist(), strict=True)))
             if len(self.counts) > max(MAX_CLASSES, len(self.names)):
@@ -121,15 +121,15 @@ class ScanResult:
     """Problems of the samples that were left out."""
 
 
-def _labelled(dataset: Dataset) -> dict[str, Literal["samples", "pixels", "boxes"]]:
+def _labeled(dataset: Dataset) -> dict[str, Literal["samples", "pixels", "boxes"]]:
     """Return, for annotation fields with class indices, whether these are of pixels or boxes."""
-    labelled: dict[str, Literal["samples", "pixels", "boxes"]] = {}
+    labeled: dict[str, Literal["samples", "pixels", "boxes"]] = {}
     for name, annotation in dataset.annotations.items():
         if isinstance(annotation, MaskAnnotation):
-            labelled[name] = "pixels"
+            labeled[name] = "pixels"
         else:
-            labelled |= dict.fromkeys(set(annotation.dependents(name)) & dataset.classes.keys(), "boxes")
-    return labelled
+            labeled |= dict.fromkeys(set(annotation.dependents(name)) & dataset.classes.keys(), "boxes")
+    return labeled
 
 
 def scan(dataset: Dataset, pipeline: TransformPipeline, split: SplitFields, most: int) -> ScanResult:
@@ -138,10 +138,10 @@ def scan(dataset: Dataset, pipeline: TransformPipeline, split: SplitFields, most
     Raises `DamagedSamples` if samples are damaged and the split does not skip them.
     """
     names = {name: tuple(classes) for name, classes in dataset.classes.items()}
-    labelled = _labelled(dataset)
+    labeled = _labeled(dataset)
     raw, prepared = (
         {
-            name: FieldStatistics(kind, names.get(name, ()), labelled=labelled.get(name, "samples"))
+            name: FieldStatistics(kind, names.get(name, ()), labeled=labeled.get(name, "samples"))
             for name, kind in fields.items()
         }
         for fields in (dataset.fields, pipeline.fields)

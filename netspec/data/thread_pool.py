@@ -96,7 +96,7 @@ def _work(calls: SimpleQueue[_Call | None]) -> None:
     """Run a thread until it gets None in place of a call.
 
     It does not reference the pool, which can thus be garbage-collected. Futures are not marked as running, because a
-    running future cannot be cancelled, and its consumer would wait until the item ends.
+    running future cannot be canceled, and its consumer would wait until the item ends.
     """
     while (call := calls.get()) is not None:
         future, function, item = call
@@ -105,7 +105,7 @@ def _work(calls: SimpleQueue[_Call | None]) -> None:
         try:
             result = function(item)
         except BaseException as error:  # passed to the consumer
-            with suppress(InvalidStateError):  # cancelled meanwhile
+            with suppress(InvalidStateError):  # canceled meanwhile
                 future.set_exception(error)
         else:
             with suppress(InvalidStateError):

@@ -1,8 +1,8 @@
 """Training steps that are bit-identical on any number of workers.
 
 A batch is cut into a fixed number of parts. The gradients of each part are computed separately, and added in the order
-of a fixed binary tree: neighbours in pairs, their sums in pairs, and so on. A worker computes consecutive parts, adds
-those that are neighbours in the tree, and sends its partial sums to the other workers.
+of a fixed binary tree: neighbors in pairs, their sums in pairs, and so on. A worker computes consecutive parts, adds
+those that are neighbors in the tree, and sends its partial sums to the other workers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def add_arrays(left: Arrays | None, right: Arrays | None) -> Arrays | None:
 
 
 def merge_partial(branches: Sequence[PartialSum], more: PartialSum) -> list[PartialSum]:
-    """Append a partial sum and merge neighbours as far up the tree as possible."""
+    """Append a partial sum and merge neighbors as far up the tree as possible."""
     stack = [*branches, more]
     while len(stack) > 1 and (merged := stack[-2].with_next(stack[-1])) is not None:
         stack[-2:] = [merged]
@@ -73,7 +73,7 @@ def merge_partial(branches: Sequence[PartialSum], more: PartialSum) -> list[Part
 
 
 def total_of(branches: Sequence[PartialSum]) -> Arrays | None:
-    """Return the sum of all parts. Branches that have no neighbour are added from the last to the first."""
+    """Return the sum of all parts. Branches that have no neighbor are added from the last to the first."""
     return reduce(lambda later, branch: add_arrays(branch.arrays, later), reversed(branches), None)
 
 

@@ -168,7 +168,7 @@ class DataReport:
             statistics_of_field = self.scanned.raw.get(name)
             if value.ndim == 0:
                 labels.append(f"{short_text(self._label(name, value))}")
-            elif statistics_of_field is not None and statistics_of_field.labelled == "boxes":
+            elif statistics_of_field is not None and statistics_of_field.labeled == "boxes":
                 labels.append(
                     ", ".join(statistics_of_field.class_name(number) for number in value.tolist() if number >= 0)
                 )

@@ -37,7 +37,7 @@ def node() -> Node:
         return Relu()(Input("x", typed((2,)))()).node
 
 
-def test_the_number_of_threads_changes_only_sums_of_neighbours() -> None:
+def test_the_number_of_threads_changes_only_sums_of_neighbors() -> None:
     pool = Pool()
     result = pool.calls(4, None, 1, None, 1, 4, 1)
     for _ in range(2):

@@ -441,13 +441,13 @@ def test_unusable_lines_of_a_list_are_counted_in_their_own_part(
     missing = [files_of(whole["validation"])[0], *files_of(whole["train"])[:2]]
     for file in missing:
         (tmp_path / fields["path"] / "ab"[LABELS[file]] / f"{file:02}.{suffix}").unlink()
-    unlabelled = files_of(whole["validation"])[1]
+    unlabeled = files_of(whole["validation"])[1]
     text = (tmp_path / "list.csv").read_text()
-    (tmp_path / "list.csv").write_text(text.replace(f"{unlabelled:02}.{suffix},", f"{unlabelled:02}.{suffix},x"))
+    (tmp_path / "list.csv").write_text(text.replace(f"{unlabeled:02}.{suffix},", f"{unlabeled:02}.{suffix},x"))
     parts = opened(tmp_path, fields, validation=0.25, test=0.25)
     assert [loader.skipped_at_opening for loader in parts.values()] == [2, 2, 0]
     for name, loader in parts.items():
-        assert files_of(loader) == [file for file in files_of(whole[name]) if file not in (*missing, unlabelled)]
+        assert files_of(loader) == [file for file in files_of(whole[name]) if file not in (*missing, unlabeled)]
         assert len(loader.damaged_at_opening) == loader.skipped_at_opening
 
 

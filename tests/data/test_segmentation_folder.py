@@ -282,6 +282,6 @@ def test_resumed_loader_continues_with_the_same_images_and_masks(folder):
             np.testing.assert_array_equal(batch.inputs[name], expected.inputs[name])
 
 
-def test_unlabelled_images_are_read_without_masks(folder):
+def test_unlabeled_images_are_read_without_masks(folder):
     (other,) = source(folder, classes=CLASSES).with_files([folder / "images"], ["image"])
     assert other.open().fields == {"image": FieldType((3, *SHAPE), "uint8")}

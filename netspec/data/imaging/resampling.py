@@ -99,12 +99,12 @@ def _weights(size: int, new_size: int, reach: float) -> tuple[Array, Array, Arra
     weights = np.empty((new_size, most), np.uint64)
     window = np.empty(most)
     for index in range(new_size):
-        centre = (index + 0.5) * scale
-        start = max(int(centre - reach * wide + 0.5), 0)
-        count = min(int(centre + reach * wide + 0.5), size) - start
+        center = (index + 0.5) * scale
+        start = max(int(center - reach * wide + 0.5), 0)
+        count = min(int(center + reach * wide + 0.5), size) - start
         total = 0.0
         for step in range(count):
-            at = (step + start - centre + 0.5) * (1.0 / wide)
+            at = (step + start - center + 0.5) * (1.0 / wide)
             if reach == 1.0:
                 window[step] = max(1.0 - abs(at), 0.0)
             else:

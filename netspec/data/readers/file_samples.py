@@ -178,7 +178,7 @@ def class_folders(root: Path, classes: Sequence[str] | None, kind: FileKind, mos
     return Listing(kind, files, labels, tuple(names))
 
 
-def unlabelled(paths: Sequence[Path], kind: FileKind) -> Listing:
+def unlabeled(paths: Sequence[Path], kind: FileKind) -> Listing:
     """Return files, and all files of the kind below folders, sorted by path within each; no labels.
 
     Raises `InputError` if a file does not exist, or a folder has no such file.

@@ -103,7 +103,7 @@ def open_idx(path: Path) -> tuple[RowArray, str]:
     return Records(path, offset=offset, dtype=np.dtype(dtype), shape=shape[1:], count=shape[0]), file_fingerprint(path)
 
 
-def labelled_images(
+def labeled_images(
     images_path: Path,
     labels_path: Path,
     classes: Mapping[str, tuple[str, ...]] | None = None,

@@ -77,11 +77,11 @@ class Audio(FileSource):
 
     def _listing(self, learned: Mapping[str, Any] | None, most: int | None = None) -> Listing:
         from netspec.data.readers.file_lists import listed_files
-        from netspec.data.readers.file_samples import class_folders, unlabelled
+        from netspec.data.readers.file_samples import class_folders, unlabeled
 
         root, skip = resolve_path(self, "path"), self.on_error == "skip"
-        if self._unlabelled:
-            return unlabelled(self._unlabelled, SOUNDS)
+        if self._unlabeled:
+            return unlabeled(self._unlabeled, SOUNDS)
         if self.list is not None:
             with located_at(self, "list"):
                 return listed_files(

@@ -115,7 +115,7 @@ class Csv(TableSource):
         from netspec.data.tabular.csv import SINGLE, STEP, TextFile, TextOptions
 
         step = SINGLE if self.shuffle else STEP
-        if isinstance(self.shuffle, ShuffleWindow):  # neighbours stay together
+        if isinstance(self.shuffle, ShuffleWindow):  # neighbors stay together
             step = max(SINGLE, min(STEP, self.shuffle.window // BLOCKS))
         return TextFile(
             path,

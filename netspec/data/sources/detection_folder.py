@@ -79,7 +79,7 @@ class DetectionFolder(ImageFileSource):
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields if the images are resized and have boxes."""
-        if self.size is None or self._unlabelled:
+        if self.size is None or self._unlabeled:
             return None
         return {
             "image": FieldType((self.channels, *self.size), "uint8"),
@@ -100,12 +100,12 @@ class DetectionFolder(ImageFileSource):
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Read the annotations. Images are read batch by batch."""
-        from netspec.data.readers.file_samples import unlabelled
+        from netspec.data.readers.file_samples import unlabeled
         from netspec.data.readers.list_labels import CLASSES
 
-        with located_at(self, "path" if self._unlabelled else self._annotations_field):
-            if self._unlabelled:
-                return self.image_files(unlabelled(self._unlabelled, IMAGES), skip=self.on_error == "skip")
+        with located_at(self, "path" if self._unlabeled else self._annotations_field):
+            if self._unlabeled:
+                return self.image_files(unlabeled(self._unlabeled, IMAGES), skip=self.on_error == "skip")
             return self._samples(None if learned is None else learned.get(CLASSES))
 
     def _samples(self, trained: Sequence[str] | None, most: int | None = None) -> Dataset:
@@ -175,7 +175,7 @@ class DetectionFolder(ImageFileSource):
     def _read_yolo(self, root: Path, path: Path, findings: Findings, most: int | None) -> AnnotationSet:
         from netspec.data.files import existing
         from netspec.data.readers.boxes.yolo import find_names, folders_of, labels_of, read_names, read_yolo
-        from netspec.data.readers.file_samples import unlabelled
+        from netspec.data.readers.file_samples import unlabeled
 
         if path.suffix.lower() in (".yaml", ".yml"):
             with located_at(self, self._annotations_field if self.stored_part() is None else "split"):
@@ -185,7 +185,7 @@ class DetectionFolder(ImageFileSource):
             self._refuse_part("text files have no parts", "`annotations` with a data.yaml, or one folder for each part")
             images, labels = root, labels_of(root) if path == root else existing(path, folder=True)
             names = self.classes or find_names(labels, Path(commonpath([root, labels])))
-        return read_yolo(unlabelled([images], self.file_kind()).files[:most], images, labels, names, findings)
+        return read_yolo(unlabeled([images], self.file_kind()).files[:most], images, labels, names, findings)
 
 
 def _found_annotations(root: Path) -> Path:

@@ -107,24 +107,24 @@ class Documents(FileSource):
         with located_at(self, "path"):
             if self.documents == "files":
                 return TextFiles(self._files(), self.tokenizer, learned, skip=skip)
-            classes = () if self._unlabelled else tuple(self.classes or ())
+            classes = () if self._unlabeled else tuple(self.classes or ())
             return TextLines(self._lines(), classes, self.tokenizer, learned, skip=skip)
 
     def _files(self) -> Listing:
-        from netspec.data.readers.file_samples import class_folders, unlabelled
+        from netspec.data.readers.file_samples import class_folders, unlabeled
 
-        if self._unlabelled:
-            return unlabelled(self._unlabelled, self.file_kind())
+        if self._unlabeled:
+            return unlabeled(self._unlabeled, self.file_kind())
         listing = class_folders(self._folder(), self.classes, self.file_kind())
         indices = self._held_out_indices(len(listing.files), listing.labels)
         return listing if indices is None else listing.only(indices.tolist())
 
     def _lines(self) -> LineIndex:
-        from netspec.data.readers.file_samples import unlabelled
+        from netspec.data.readers.file_samples import unlabeled
         from netspec.data.text.documents import find_lines
 
-        if self._unlabelled:
-            return find_lines(unlabelled(self._unlabelled, self.file_kind()).files)
+        if self._unlabeled:
+            return find_lines(unlabeled(self._unlabeled, self.file_kind()).files)
         lines = find_lines(self._line_files())
         indices = self._held_out_indices(len(lines.starts), None if self.classes is None else lines.owners)
         return lines if indices is None else lines.only(indices)
@@ -156,5 +156,5 @@ class Documents(FileSource):
     def known_fields(self) -> Mapping[str, FieldType]:
         """Return the text, and the label if there is one."""
         text = {"text": FieldType((None,), "int32")}
-        labelled = self.documents == "files" or self.classes is not None
-        return {**text, "label": FieldType((), "int32")} if labelled else text
+        labeled = self.documents == "files" or self.classes is not None
+        return {**text, "label": FieldType((), "int32")} if labeled else text

@@ -26,7 +26,7 @@ MAX_COUNTED = 20_000
 class FileSource(Source):
     """Base of sources of one sample per file, which can also read other files of the same kind, without labels."""
 
-    _unlabelled: tuple[Path, ...] = PrivateAttr(default=())
+    _unlabeled: tuple[Path, ...] = PrivateAttr(default=())
     """Files and folders to read instead of those in the spec, without labels."""
 
     def file_kind(self) -> FileKind:
@@ -124,6 +124,6 @@ class FileSource(Source):
 
     def _of_files(self, paths: Sequence[Path]) -> Self:
         source = self.model_copy(update={"split": None, "limit": None, "shuffle": False, "on_error": "error"})
-        source._unlabelled = tuple(paths)
+        source._unlabeled = tuple(paths)
         source._tree = None  # problems must not point to the spec
         return source

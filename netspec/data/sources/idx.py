@@ -27,11 +27,11 @@ class Idx(Source):
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open both files. Gzipped files are read in full, others batch by batch."""
-        from netspec.data.readers.idx import labelled_images
+        from netspec.data.readers.idx import labeled_images
 
         with located_at(self, "images"):
             paths = resolve_path(self, "images"), resolve_path(self, "labels")
-            return labelled_images(*paths, fields=("images", "labels"))
+            return labeled_images(*paths, fields=("images", "labels"))
 
     def survey(self) -> Survey:
         """Open the files, unless they are large and gzipped."""

@@ -150,10 +150,10 @@ class ImageFolder(ImageFileSource):
 
     def _listing(self, learned: Mapping[str, Any] | None, *, skip: bool, most: int | None = None) -> Listing:
         from netspec.data.readers.file_lists import listed_files
-        from netspec.data.readers.file_samples import class_folders, unlabelled
+        from netspec.data.readers.file_samples import class_folders, unlabeled
 
-        if self._unlabelled:
-            return unlabelled(self._unlabelled, IMAGES)
+        if self._unlabeled:
+            return unlabeled(self._unlabeled, IMAGES)
         root, part = resolve_path(self, "path"), self.stored_part()
         listed = partial(
             listed_files, root=root, classes=self.classes, kind=IMAGES, skip=skip, learned=learned,
@@ -171,7 +171,7 @@ class ImageFolder(ImageFileSource):
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields if the images are resized and have labels."""
-        if self.size is None or self.list is not None or self.stored_part() is not None or self._unlabelled:
+        if self.size is None or self.list is not None or self.stored_part() is not None or self._unlabeled:
             return None
         return {"image": FieldType((self.channels, *self.size), "uint8"), "label": FieldType((), "int32")}
 

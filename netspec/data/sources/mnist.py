@@ -35,12 +35,12 @@ class Mnist(Source):
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the two files of the split, which are read in full (47 MB for `train`)."""
-        from netspec.data.readers.idx import labelled_images
+        from netspec.data.readers.idx import labeled_images
 
         folder = zoo_root() / "data" / "mnist" if self.path is None else resolve_path(self, "path")
         prefix = PREFIXES[str(self.stored_part("train"))]
         with located_at(self, "source" if self.path is None else "path"):
-            return labelled_images(_find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1))
+            return labeled_images(_find(folder, prefix, "images", 3), _find(folder, prefix, "labels", 1))
 
     def known_samples(self) -> int | None:
         """Return the number of samples of MNIST; None for another folder."""
@@ -78,11 +78,11 @@ class FashionMnist(KnownSource):
 
     def open(self, *, seed: int = 0, learned: Mapping[str, Any] | None = None) -> Dataset:
         """Open the two files of the split."""
-        from netspec.data.readers.idx import labelled_images
+        from netspec.data.readers.idx import labeled_images
 
         with located_at(self, self.blamed):
             images, labels = self.files()
-            return labelled_images(images, labels, self.known_set.classes)
+            return labeled_images(images, labels, self.known_set.classes)
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields of the set."""

@@ -123,14 +123,14 @@ class SegmentationFolder(ImageFileSource):
 
     def _samples(self, most: int | None = None) -> Dataset:
         """Return the samples, or at most `most` of them."""
-        from netspec.data.readers.file_samples import unlabelled
+        from netspec.data.readers.file_samples import unlabeled
         from netspec.data.readers.images import check_images
         from netspec.data.readers.mask_pairs import paired_files
         from netspec.data.readers.masks import MaskFiles, SegmentationFiles, check_values
 
         skip = self.on_error == "skip"
-        if self._unlabelled:
-            return self.image_files(unlabelled(self._unlabelled, IMAGES), skip=skip)
+        if self._unlabeled:
+            return self.image_files(unlabeled(self._unlabeled, IMAGES), skip=skip)
         values = self._values()
         folder, names = self._part()
         with located_at(self, "path"):
@@ -199,6 +199,6 @@ class SegmentationFolder(ImageFileSource):
 
     def known_fields(self) -> Mapping[str, FieldType] | None:
         """Return the fields if the images are resized."""
-        if self.size is None or self._unlabelled:
+        if self.size is None or self._unlabeled:
             return None
         return {"image": FieldType((self.channels, *self.size), "uint8"), "mask": FieldType(self.size, "uint8")}

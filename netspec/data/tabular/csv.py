@@ -35,7 +35,7 @@ HEAD = 2**16
 LONGEST = 2**20
 """Maximum number of characters in a cell: enough for a document, too few for an unclosed quotation mark."""
 STEP, SINGLE = 1024, 32
-"""Rows between two entries of the index, if neighbouring rows are read together, and if any row may come next."""
+"""Rows between two entries of the index, if neighboring rows are read together, and if any row may come next."""
 
 
 @dataclass(frozen=True)

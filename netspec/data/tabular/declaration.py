@@ -37,7 +37,7 @@ class Declaration:
     missing_values: Sequence[str]
     number_format: NumberFormat
     learned: Mapping[str, Any] | None
-    unlabelled: bool = False
+    unlabeled: bool = False
     """Whether the label is not read and may be absent."""
     origin: RowOrigin = RowOrigin.DATASET
 
@@ -81,7 +81,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
     requested: list[tuple[int, ColumnSpec | None, bool]] = []
     columns = declared.columns
     label = None
-    if declared.label is not None and not (declared.unlabelled and not search.has(declared.label)):
+    if declared.label is not None and not (declared.unlabeled and not search.has(declared.label)):
         label = search.find_column(declared.label, "label")
         label = None if search.problems else label
     if columns is None:
@@ -104,7 +104,7 @@ def fields_of(file: TableFile, declared: Declaration) -> dict[str, list[Column]]
                 )  # fmt: skip
                 search.problems.append(problem)
             requested.append((index, Numeric(), False))
-    if label is not None and not declared.unlabelled:
+    if label is not None and not declared.unlabeled:
         label_column = columns.get(str(declared.label)) if isinstance(columns, Mapping) else None
         if label_column is None and declared.classes is not None:
             label_column = Categorical(vocabulary=list(declared.classes))

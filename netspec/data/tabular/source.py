@@ -105,7 +105,7 @@ class TableSource(Source):
 
     divides_itself: ClassVar[bool] = True
 
-    _unlabelled: bool = PrivateAttr(default=False)
+    _unlabeled: bool = PrivateAttr(default=False)
     """Whether the label is not read and may be absent."""
     _origin: RowOrigin = PrivateAttr(default=RowOrigin.DATASET)
     _without_targets: bool = PrivateAttr(default=False)
@@ -207,7 +207,7 @@ class TableSource(Source):
 
         return Declaration(
             self.columns, self.label, self.classes, self.missing, self.missing_values, self.number_format, learned,
-            self._unlabelled, self._origin,
+            self._unlabeled, self._origin,
         )  # fmt: skip
 
     def with_files(self, paths: Sequence[Path], fields: Collection[str]) -> list[Source]:
@@ -236,7 +236,7 @@ class TableSource(Source):
             }
         changed = {"path": FilePath(path.absolute()), "columns": columns, "split": None, "limit": None}
         source = self.model_copy(update={**changed, "shuffle": False, "on_error": "error"})
-        source._unlabelled = LABEL not in fields and not (isinstance(columns, dict) and str(self.label) in columns)
+        source._unlabeled = LABEL not in fields and not (isinstance(columns, dict) and str(self.label) in columns)
         source._origin = self._origin if self._origin.in_memory else RowOrigin.FILE
         source._without_targets = without_targets
         source._division = None if self.division is None else with_time_format(self.division, self)

@@ -84,7 +84,7 @@ class TextLines(Dataset):
     ) -> None:
         self._lines = lines
         self._watched = Watched(lines.files)
-        self._labelled = bool(classes)
+        self._labeled = bool(classes)
         self.classes = {"label": classes} if classes else {}
         self.fields = {"text": _TYPE, **({"label": FieldType((), "int32")} if classes else {})}
         self._tokenizer, saved = tokenizer_of(spec, lambda: _usable(self._texts(), skip=skip), learned)
@@ -115,7 +115,7 @@ class TextLines(Dataset):
         if damaged:
             raise DamagedSamples(damaged)
         samples: dict[str, Samples] = {"text": [texts[row] for row in range(len(indices))]}
-        if self._labelled:
+        if self._labeled:
             samples["label"] = owners.astype(np.int32)
         return samples
 

@@ -65,7 +65,7 @@ Algorithm: TypeAlias = Callable[[float, Cluster], Exchanges]
 
 
 def ring_pass(nbytes: float, cluster: Cluster, *, adds: bool) -> Exchange:
-    """Return one pass around the ring: each rank sends 1/p of the bytes to its neighbour, p - 1 times."""
+    """Return one pass around the ring: each rank sends 1/p of the bytes to its neighbor, p - 1 times."""
     p = cluster.ranks
     return Exchange(p - 1, nbytes / p, p, cluster.hosts if cluster.hosts > 1 else 0, adds=adds)
 
@@ -159,7 +159,7 @@ def doubling(nbytes: float, cluster: Cluster) -> Exchanges:
 def halving(nbytes: float, cluster: Cluster) -> Exchanges:
     """All-reduce by recursive halving, then doubling (Rabenseifner): 2 log2 p α + 2 (p - 1)/p n β.
 
-    The first exchange, of half the bytes, is with the neighbour, as in MPICH.
+    The first exchange, of half the bytes, is with the neighbor, as in MPICH.
     """
     parts = [(distance, nbytes / (2 * distance)) for distance in _distances(_power(cluster.ranks))]
     return _butterfly(
@@ -175,7 +175,7 @@ def _power(ranks: int) -> int:
 def _butterfly(cluster: Cluster, nbytes: float, stages: Iterable[tuple[int, float, bool]]) -> Exchanges:
     """Return exchanges between 2^k ranks; each stage has a distance, the bytes, and whether they are added.
 
-    Each of the other p - 2^k ranks sends its bytes to a neighbour first, and receives the result at the end.
+    Each of the other p - 2^k ranks sends its bytes to a neighbor first, and receives the result at the end.
     """
     power, w = _power(cluster.ranks), cluster.on_host
     among = []

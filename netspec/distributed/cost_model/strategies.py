@@ -218,7 +218,7 @@ def pipeline(job: TrainingJob, cluster: Cluster) -> StepModel:
     """Model a pipeline of p balanced stages, one per rank, with m micro-batches.
 
     Forward and backward of m micro-batches take m + p - 1 times as long as those of one in the slowest stage.
-    Activations and their gradients are sent to the neighbour; computation does not hide that.
+    Activations and their gradients are sent to the neighbor; computation does not hide that.
     """
     stages, parts = cluster.ranks, micro_batches(job, cluster.ranks)
     part = job.compute.at(-(-job.total(stages) // parts))

@@ -71,9 +71,9 @@ class CTC(LossSpec):
             full = Broadcast((batch,))(scalar(steps, DType.INT64))
             frames = full if mask is None else ReduceSum((1,))(cast(mask, DType.INT64))
         if lengths is None:
-            _, labelled = mask_ignored(target, self.mask_index)
-            assert labelled is not None
-            lengths = ReduceSum((1,))(cast(labelled, DType.INT64))
+            _, labeled = mask_ignored(target, self.mask_index)
+            assert labeled is not None
+            lengths = ReduceSum((1,))(cast(labeled, DType.INT64))
         frames = self._lengths(builder, frames, batch, steps, "frames")
         lengths = self._lengths(builder, lengths, batch, target.shape[1], "labels")
         log_prob = LogSoftmax(2)(builder.floating(prediction))

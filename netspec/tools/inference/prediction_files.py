@@ -240,7 +240,7 @@ def _mask_image(mask: NDArray[Any]) -> Image.Image:
 
 
 def _image_with_boxes(name: str, boxes: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Image.Image:
-    """Return the image in a file with its boxes, each labelled with its class and score."""
+    """Return the image in a file with its boxes, each labeled with its class and score."""
     if not Path(name).is_file():
         raise InputError("boxes can only be drawn on images in files", expected="files as --input", got=name)
     from netspec.data.imaging.box_drawing import with_boxes

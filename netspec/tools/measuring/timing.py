@@ -180,7 +180,7 @@ def time(
 ) -> Timing:
     """Time the training step of a net or training file: in total, by layer and by operation. No data is read.
 
-    Inputs are synthetic, and the learning rate is 0. A net file is trained by SGD with momentum; without losses, or
+    Inputs are synthetic, and the learning rate is 1e-8. A net file is trained by SGD with momentum; without losses, or
     with `inference`, its prediction is timed. `batch_size` defaults to that of the training file, or 1 for a net;
     `steps` to as many as fit into two seconds.
 

@@ -1,7 +1,7 @@
 """CUDA C++ without a GPU: a C++ compiler turns it into a library that runs block after block on the CPU.
 
 Every access to memory is checked (`emulated.cpp`): a kernel that leaves its arrays, reads uninitialized memory, has a
-data race, a misaligned vector access, a barrier that some threads miss or undefined behaviour raises `KernelError`.
+data race, a misaligned vector access, a barrier that some threads miss or undefined behavior raises `KernelError`.
 Each launch of a kernel runs blocks and threads in a different order. The emulator does not measure speed.
 """
 

@@ -179,7 +179,7 @@ def test_hosts_share_their_connection():
     full = c.hierarchical(2**26, every)
     assert sum(phase.left for phase in full) == pytest.approx(2 * 7 / 8 * 2**26 * 8)
     assert sum(phase.sent for phase in full) == pytest.approx(8 * 2 * 7 * 2**26 + 2 * 7 / 8 * 2**26 * 8)
-    # Halving that starts with neighbours is as good as a hierarchical all-reduce; doubling sends everything everywhere.
+    # Halving that starts with neighbors is as good as a hierarchical all-reduce; doubling sends everything everywhere.
     assert c.seconds(full, every) == pytest.approx(c.seconds(c.halving(2**26, every), every))
     assert c.seconds(full, every) < c.seconds(c.doubling(2**26, every), every) / 10
     assert c.auto(2**26, cluster(8, 8)) != ()

@@ -8,7 +8,7 @@ from netspec.distributed.communicators.hierarchical import HierarchicalAllReduce
 
 SIZES = 100_003, 1000, 3, 1
 EPSILON = {"": 0.0, "bfloat16": 2.0**-8}
-"""Half the distance between neighbouring numbers near 1."""
+"""Half the distance between neighboring numbers near 1."""
 
 join_job()
 workers = world()

@@ -35,7 +35,7 @@ def split(name: str, array: np.ndarray) -> np.ndarray:
 
 NAMES = ("in_full", "bfloat16", "float16", "one_bit", "top_k:0.1")
 EPSILON = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
-"""Half the distance between neighbouring numbers near 1."""
+"""Half the distance between neighboring numbers near 1."""
 for name in NAMES:
     arrays, before = [split(name, worker) for worker in arrays_of(rank)], workers.sent
     compressed_all_reduce(workers, name, arrays).start().wait()
