@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from netspec.tools.search import SearchResult, Trial
 
 app = CommandApp()
+TABLES = (".csv", ".tsv", ".parquet")
+"""Suffixes of tables, which only `--auto` reads."""
 SHOWN = 10
 """Trials in the table, the best first."""
 
@@ -83,6 +86,11 @@ def search(
     file_options: dict[str, object] = {"--target": target, "--task": task, "--output": output}
     if not auto and (refused := words_of_options(file_options)):
         raise InputError(f"{refused[0]} needs --auto", expected="data to write files for", got=spec)
+    if not auto and Path(spec).suffix.lower() in TABLES:
+        raise InputError(
+            f"{spec} is data, not a training file",
+            hint="add `--auto`, and `--target COLUMN` with the column to predict",
+        )
     files: list[InitResult] = []
     report = None if as_json else _print_trial
     try:
@@ -189,6 +197,8 @@ def _print_result(result: SearchResult) -> None:
         FittedColumn("state", [trial.state for trial in rows], rank=2, is_number=False),
     ]
     print_fitted(columns, complete_in="--json")
+    if len(ranked) > SHOWN:
+        print(f"and {counted(len(ranked) - SHOWN, 'other trial')} (--json lists all)")
     if result.importances:
         print("\nimportance: " + ", ".join(f"{name} {share:.0%}" for name, share in result.importances.items()))
     if result.idle_reason is not None:

@@ -77,12 +77,12 @@ def _written(spec: Spec, keys: list[str | int]) -> str:
 def _hint(written: str, full: Path, base: Path) -> str:
     """Return a hint: a similar path, or a command or script that creates the files."""
     is_relative = not expanded(written).is_absolute()
-    similar = _similar(full)
-    if similar is not None:
-        return f"did you mean `{_relative(similar, base) if is_relative else similar}`?"
     from_current = Path(written).absolute()
     if is_relative and from_current.exists():
         return f"it exists in the current folder: from the spec's folder it is `{_relative(from_current, base)}`"
+    similar = _similar(full)
+    if similar is not None and similar.suffix == full.suffix:
+        return f"did you mean `{_relative(similar, base) if is_relative else similar}`?"
     dataset = next((name for name in KNOWN_SETS if any(_is_named_after(part, name) for part in full.parts[1:])), None)
     if dataset is not None:
         to = f" to {data_folder() / dataset}"

@@ -132,6 +132,16 @@ def test_a_net_for_data_is_searched(netspec, rings):
     assert more.status == 0, "the file is one like any other"
 
 
+def test_data_and_files_without_values_to_search_are_reported(netspec, rings):
+    refused = netspec("search", "rings.csv")
+    assert refused.status == 2
+    assert "is data, not a training file" in refused.err
+    netspec.ok("init", "rings.csv", "--target", "ring", "--output", "plain")
+    refused = netspec("search", "plain/train.yaml")
+    assert refused.status == 2
+    assert "solver.learning_rate.schedule: {low: 1e-4" in refused.err
+
+
 def test_files_and_searches_are_not_overwritten(netspec, rings):
     Path("runs/rings-search").mkdir(parents=True)
     Path("runs/rings-search/study.log").touch()

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 MAX_ROWS, MAX_CELLS = 200_000, 5_000_000
 """Limits of the rows that are looked at, and of their cells, which take some seconds."""
 TARGETS = ("label", "target", "class", "y", "outcome")
-"""Names of columns that are the target by default."""
+"""Names of columns that are the target by default; `y` next to a column `x` is a coordinate."""
 MAX_CATEGORIES = 50
 """Maximum number of categories with an index of their own; rarer ones are unknown."""
 MIN_CATEGORY_SHARE = 1 / 20
@@ -351,7 +351,8 @@ def _target(table_survey: TableSurvey, path: Path, target: str | None) -> Column
     names = [column.name for column in table_survey.columns]
     if target is None:
         lowered = {name.lower(): name for name in reversed(names)}
-        target = next((lowered[name] for name in TARGETS if name in lowered), None)
+        candidates = [name for name in TARGETS if name in lowered and not (name == "y" and "x" in lowered)]
+        target = lowered[candidates[0]] if candidates else None
         if target is None:
             raise InputError(
                 f"which column of {path} is to be predicted?", expected="--target with the name of a column",

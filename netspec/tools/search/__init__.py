@@ -240,9 +240,16 @@ def _searched(spec: TrainSpec) -> SearchSpec:
     if spec.search is None:
         raise InputError(
             "the training file has no `search`", location=spec.where(), expected="a block `search` with `fields`",
-            hint="search: {fields: {solver.learning_rate: {low: 1e-4, high: 0.1, log: true}}}",
+            hint=f"search: {{fields: {{{_rate_field(spec)}: {{low: 1e-4, high: 0.1, log: true}}}}}}; "
+            "`netspec init DATA --search` writes one",
         )  # fmt: skip
     return spec.search
+
+
+def _rate_field(spec: TrainSpec) -> str:
+    """Return the path of the learning rate, which a schedule may contain as `schedule`."""
+    rate = getattr(spec.solver, "learning_rate", None)
+    return "solver.learning_rate.schedule" if hasattr(rate, "schedule") else "solver.learning_rate"
 
 
 def _override(searched: SearchSpec, name: str, value: Any) -> Override:

@@ -456,6 +456,7 @@ def test_files_next_to_the_data_have_its_name(table: Path) -> None:
         ({"data": "customers.csv", "target": "country"}, "one value only"),
         ({"data": "customers.csv", "target": "left", "task": "regression"}, "cannot be predicted as a number"),
         ({"data": "customers.csv", "task": "detection"}, "there is no such task"),
+        ({"data": "points.csv"}, "which column"),
         ({"data": "photos", "target": "label"}, "names a column of a table"),
         ({"data": "photos", "task": "regression"}, "needs a table"),
     ],
@@ -464,6 +465,7 @@ def test_wrong_arguments_are_reported(
     table: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, str], message: str
 ) -> None:
     (table.parent / "empty").mkdir()
+    (table.parent / "points.csv").write_text("x,y,ring\n" + "1,2,0\n3,4,1\n" * 20)
     monkeypatch.chdir(table.parent)
     with pytest.raises(InputError, match=message):
         init(**words)  # type: ignore[arg-type]  # all are texts
