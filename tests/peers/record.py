@@ -180,7 +180,7 @@ def refuse_unlike(case: SampleCase, fields: dict[str, Any], training: bool) -> N
     if noisy and training and fields.get("rate", fields.get("stddev")):
         raise Unlike("other random numbers")
     if case.type == "Masking" and len(case.sample.shapes) > 1:
-        raise Unlike("Keras has no layer that gives its input another mask")
+        raise Unlike("Keras's Masking does not take a mask as an input")
     if case.type == "SpectralNormalization" and case.sample.dtypes[0].startswith("int"):
         raise Unlike("what comes out is rounded to whole numbers, because what comes in are some")
     if case.type == "Activation" and "axis" in fields:

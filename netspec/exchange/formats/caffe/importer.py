@@ -149,7 +149,7 @@ class CaffeImporter:
                 continue
             with self._reporting(node):
                 if not node.layer["top"] and node.type not in SINKS:
-                    raise UnsupportedFeature("it has no top, and computes one", field="top")
+                    raise UnsupportedFeature("it must have one top, got none", field="top")
                 function(self, node)
 
     def _unknown_fields(self, message: Message) -> bool:
@@ -200,11 +200,12 @@ class CaffeImporter:
     def read(self, node: CaffeNode, index: int = 0, like: tuple[int, ...] | None = None) -> NetValue:
         """An input of a layer. `like` is the shape of a sample if the file does not specify it."""
         if index >= len(node.bottoms):
-            raise UnsupportedFeature(f"it has {len(node.bottoms)} bottoms, and needs {index + 1}", field="bottom")
+            raise UnsupportedFeature(f"it needs {index + 1} bottoms or more, got {len(node.bottoms)}", field="bottom")
         ref = node.bottoms[index]
         if ref in self.parameters:
             raise UnsupportedFeature(
-                "it reads a Parameter, which has no batch: only Scale and Bias can", field="bottom"
+                "its bottom is a Parameter layer, which only Scale and Bias can read (it has no batch axis)",
+                field="bottom",
             )
         if ref not in self.values and ref.layer is None and ref.blob in self.inputs:
             self._declare(ref, like)
@@ -242,7 +243,7 @@ class CaffeImporter:
     def set_top(self, node: CaffeNode, value: NetValue, index: int = 0) -> None:
         """Set the value of a layer's `index`-th top."""
         if index >= len(node.layer["top"]):
-            raise UnsupportedFeature(f"it has {len(node.layer['top'])} tops, and computes {index + 1}", field="top")
+            raise UnsupportedFeature(f"it needs {index + 1} tops or more, got {len(node.layer['top'])}", field="top")
         self.values[ValueRef(node.key, index, node.layer["top"][index])] = value
 
     def readers(self, ref: ValueRef) -> list[CaffeNode]:
@@ -277,11 +278,11 @@ class CaffeImporter:
         """
         axis = value + rank if value < 0 else value
         if not 0 <= axis < rank:
-            raise UnsupportedFeature(f"there is no axis {value} among {rank}", field=path)
+            raise UnsupportedFeature(f"axis {value} is out of range for a blob with {rank} axes", field=path)
         if node.key in self.sequences.layers and axis < 2:
             axis = 1 - axis
         if axis == 0:
-            raise UnsupportedFeature(f"it works along axis {value}, the batch", field=path)
+            raise UnsupportedFeature(f"it operates along axis {value}, the batch", field=path)
         return axis
 
     def add_outputs(
@@ -380,7 +381,9 @@ class CaffeImporter:
         owning_layers = {id(owner): owner for owner, _ in owners.values()}
         shares_all = len(owners) == len(blobs) and all(key == owner_key for key, (_, owner_key) in owners.items())
         if len(owning_layers) > 1 or not shares_all:
-            raise UnsupportedFeature("it shares some of its parameters, or those of several layers", field="param")
+            raise UnsupportedFeature(
+                "it shares only some of its parameters, or parameters of several layers", field="param"
+            )
         (owner,) = owning_layers.values()
         if owner.type != layer.type:
             raise UnsupportedFeature(
@@ -406,15 +409,16 @@ class CaffeImporter:
         before = self._used.setdefault(node.name, node)
         if before.key != node.key and before.phases & node.phases:
             raise UnsupportedFeature(
-                f"another layer is called `{node.name}` too, and weights are assigned by name", field="name"
+                f"another layer is also called `{node.name}`, but weights are assigned by layer name", field="name"
             )
         arrays = self.weights.get(node.name)
         if arrays is None:
             hint = did_you_mean(node.name, [name for name in self.weights if name not in self._used])
-            raise UnsupportedFeature(f"{self.weights_file} has no weights for it", field="name", hint=hint)
+            raise UnsupportedFeature(f"{self.weights_file} has no weights for this layer", field="name", hint=hint)
         if index >= len(arrays):
             raise UnsupportedFeature(
-                f"{self.weights_file} has {len(arrays)} arrays for it, and not {index + 1}", field="name"
+                f"{self.weights_file} has {len(arrays)} blobs for this layer, which needs {index + 1} or more",
+                field="name",
             )
         array: NDArray[Any] = arrays[index]
         return array
@@ -425,7 +429,7 @@ class CaffeImporter:
         if trimmed(array.shape) != trimmed(shape):
             where = f" (blob {blob.index} of `{blob.node.name}`)" if blob is not None else ""
             raise UnsupportedFeature(
-                f"its weights have another shape: {list(array.shape)}, not {list(shape)}{where}", field="name"
+                f"its weights must have the shape {list(shape)}, got {list(array.shape)}{where}", field="name"
             )
         return fitted(array, shape)
 

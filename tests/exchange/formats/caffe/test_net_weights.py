@@ -79,12 +79,12 @@ def test_embeddings_and_transposed_kernels():
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [
-        ({"z": [np.zeros((3, 4))]}, "w.caffemodel has no weights for it"),
-        ({"y": [np.zeros((3, 4), np.float32)]}, "has 1 arrays for it, and not 2"),
-        ({"y": [np.zeros((4, 3)), np.zeros(3)]}, "its weights have another shape: [3, 4], not [4, 3] (blob 0 of `y`)"),
-        ({"y": [np.zeros((3, 5)), np.zeros(3)]}, "its weights have another shape: [5, 3], not [4, 3]"),
+        ({"z": [np.zeros((3, 4))]}, "w.caffemodel has no weights for this layer"),
+        ({"y": [np.zeros((3, 4), np.float32)]}, "has 1 blobs for this layer, which needs 2"),
+        ({"y": [np.zeros((4, 3)), np.zeros(3)]}, "its weights must have the shape [4, 3], got [3, 4] (blob 0 of `y`)"),
+        ({"y": [np.zeros((3, 5)), np.zeros(3)]}, "its weights must have the shape [4, 3], got [5, 3]"),
         ({"y": [np.zeros(11), np.zeros(3)]}, "its weights have 11 elements for 3 outputs"),
-        ({"y": [np.zeros((3, 4)), np.zeros(4)]}, "its weights have another shape: [4], not [3] (blob 1"),
+        ({"y": [np.zeros((3, 4)), np.zeros(4)]}, "its weights must have the shape [3], got [4] (blob 1"),
     ],
 )  # fmt: skip
 def test_weights_that_do_not_fit(weights, expected):
@@ -312,7 +312,7 @@ def test_a_parameter_becomes_the_weights_of_its_scale():
     assert lines(net_draft) == ["{name: y, type: Scale}"]
     np.testing.assert_allclose(answers(net_draft, x)[0], x * factors.reshape(1, 3, 1), rtol=1e-6)
     message = failure(text.replace("Scale", "Eltwise"))
-    assert "it reads a Parameter, which has no batch" in message
+    assert "its bottom is a Parameter layer" in message
 
 
 def test_a_mean_image_is_refused_with_a_hint(tmp_path):
@@ -332,6 +332,6 @@ def test_two_layers_of_one_name_are_imported_without_weights():
     same = dense("x1", "x") + dense("x1", "x1").replace('top: "x1"', 'top: "x2"')
     assert len(drafted(with_input(same, 2, 3)).draft.layers) == 2
     weights = {"x1": [np.ones((3, 3), np.float32), np.zeros(3, np.float32)]}
-    assert "another layer is called `x1` too, and weights are assigned by name" in failure(
+    assert "another layer is also called `x1`, but weights are assigned by layer name" in failure(
         with_input(same, 2, 3), weights=weights
     )

@@ -320,7 +320,7 @@ def test_class_indices_that_are_compared_are_integers():
 
 def test_a_layer_that_writes_nothing():
     text = with_input('layer { name: "a" type: "AbsVal" bottom: "x" }\n', 2, 4)
-    assert "layer `a` (AbsVal): it has no top, and computes one" in failure(text)
+    assert "layer `a` (AbsVal): it must have one top, got none" in failure(text)
 
 
 def test_everything_is_reported_at_once_with_its_position():
@@ -345,7 +345,7 @@ def test_everything_is_reported_at_once_with_its_position():
         "net.prototxt:6:32: error: no layer before this one writes the blob `q`",
         "net.prototxt:6:19: error: layer `r` (Relu) has a type that Caffe does not have",
         "hint: did you mean `ReLU`?",
-        "net.prototxt:7:82: error: layer `k` (Concat): it works along axis 0",
+        "net.prototxt:7:82: error: layer `k` (Concat): it operates along axis 0",
         "net.prototxt:9:1: error: NetParameter of Caffe has no `nmae`",
     ):
         assert part in message
@@ -356,32 +356,32 @@ def test_everything_is_reported_at_once_with_its_position():
 @pytest.mark.parametrize(
     ("layer", "expected"),
     [
-        ("Convolution|convolution_param { kernel_size: 1 }", "it has no `num_output`"),
-        ("Convolution|convolution_param { num_output: 2 }", "it has no `kernel_size`"),
+        ("Convolution|convolution_param { kernel_size: 1 }", "`num_output` is missing"),
+        ("Convolution|convolution_param { num_output: 2 }", "`kernel_size` is missing"),
         ("Convolution|convolution_param { num_output: 2 kernel_size: 9 }", "y"),
         ("Convolution|convolution_param { num_output: 2 kernel_size: [1, 1, 1] }", "3 values for 2 spatial axes"),
-        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 kernel_h: 1 kernel_w: 1 }", "are given"),
-        ("Convolution|convolution_param { num_output: 2 kernel_h: 1 }", "`kernel_h` and `kernel_w` go together"),
-        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 stride: 0 }", "`stride` is 0"),
-        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 stride_h: 1 }", "`stride` is 0"),
-        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 axis: 2 }", "channels are not axis 1"),
+        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 kernel_h: 1 kernel_w: 1 }", "are both given"),
+        ("Convolution|convolution_param { num_output: 2 kernel_h: 1 }", "must be given together"),
+        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 stride: 0 }", "`stride` must be ≥ 1, got 0"),
+        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 stride_h: 1 }", "`stride` must be ≥ 1, got 0"),
+        ("Convolution|convolution_param { num_output: 2 kernel_size: 1 axis: 2 }", "channels must be axis 1"),
         ("Convolution|convolution_param { num_output: 2 kernel_size: 1 group: 2 }", "3 input channels cannot be split"),
         ("Convolution|convolution_param { num_output: 4000000000 kernel_size: 4000000000 }", "y"),
-        ("Pooling", "it has no `kernel_size`"),
-        ("Pooling|pooling_param { kernel_size: 2 kernel_h: 1 }", "are given"),
+        ("Pooling", "`kernel_size` is missing or 0"),
+        ("Pooling|pooling_param { kernel_size: 2 kernel_h: 1 }", "are both given"),
         ("InnerProduct|inner_product_param { num_output: 2 axis: 0 }", ", the batch"),
-        ("InnerProduct|inner_product_param { num_output: 2 axis: 7 }", "there is no axis 7"),
-        ("Eltwise", "it has one input"),
+        ("InnerProduct|inner_product_param { num_output: 2 axis: 7 }", "axis 7 is out of range"),
+        ("Eltwise", "it needs 2 bottoms or more, got 1"),
         ("Slice|slice_param { slice_point: [2, 1] }", "1 slice points|2 slice points"),
         ("Reshape|reshape_param { shape { dim: -1 dim: 7 } }", "it changes axis 0"),
-        ("Reshape|reshape_param { shape { dim: 0 dim: -2 } }", "is not a shape"),
+        ("Reshape|reshape_param { shape { dim: 0 dim: -2 } }", "is not a valid shape"),
         ("Reduction", ", the batch"),
-        ("LRN|lrn_param { local_size: 4 }", "Caffe takes an odd `local_size`, got 4"),
+        ("LRN|lrn_param { local_size: 4 }", "`local_size` must be odd, got 4"),
         ("Scale|scale_param { num_axes: 0 }", "one value for all"),
         ("Dropout|dropout_param { dropout_ratio: 1.5 }", "y"),
         ("InnerProduct|inner_product_param { num_output: 2 weight_filler { type: 'xavierr' } }", "no filler `xavierr`"),
         ("Tile|tile_param { tiles: 0 }", "y"),
-        ("Embed|embed_param { num_output: 2 }", "it has no `input_dim`"),
+        ("Embed|embed_param { num_output: 2 }", "`input_dim` is missing"),
     ],
 )  # fmt: skip
 def test_impossible_layers_are_reported(layer, expected):

@@ -39,7 +39,9 @@ def test_lstm_equals_caffe():
     w, b, u, x = drawn((4 * H, D), (4 * H,), (4 * H, H), (T, N, D))
     net_draft = drafted(HEAD + RECURRENT.format("LSTM", ""), {"r": [w, b, u]})
     assert net_draft.draft.inputs == {"x": {"shape": [T, D]}}
-    assert net_draft.notes == ["`r`: every sequence starts from zero states; `cont` is left out"]
+    assert net_draft.notes == [
+        "`r`: every sequence starts from zero states; the sequence continuation indicators `cont` are left out"
+    ]
     h, c, expected = np.zeros((N, H)), np.zeros((N, H)), []
     for step in x:  # lstm_unit_layer.cpp has the gates in the order i, f, o, g
         i, f, o, g = np.split(step @ w.T + b + h @ u.T, 4, axis=1)
@@ -100,11 +102,11 @@ def test_axes_of_sequences():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (RECURRENT.format("LSTM", "expose_hidden: true"), "its states are inputs and outputs"),
-        (RECURRENT.format("RNN", "").replace("num_output: 2", ""), "it has no `num_output`"),
-        (RECURRENT.format("RNN", "").replace('top: "r"', 'bottom: "x" top: "r"'), "a third input"),
-        (RECURRENT.format("LSTM", "") + TAIL.replace("axis: 2", ""), "it works along axis 1, the batch"),
-        (RECURRENT.format("LSTM", "") + 'layer { type: "Reshape" bottom: "r" top: "s" }', "another shape of a"),
+        (RECURRENT.format("LSTM", "expose_hidden: true"), "initial and final states as bottoms"),
+        (RECURRENT.format("RNN", "").replace("num_output: 2", ""), "`num_output` is missing"),
+        (RECURRENT.format("RNN", "").replace('top: "r"', 'bottom: "x" top: "r"'), "a third bottom"),
+        (RECURRENT.format("LSTM", "") + TAIL.replace("axis: 2", ""), "it operates along axis 1, the batch"),
+        (RECURRENT.format("LSTM", "") + 'layer { type: "Reshape" bottom: "r" top: "s" }', "cannot be reshaped"),
     ],
 )  # fmt: skip
 def test_unsupported_recurrent_layers_are_reported(text, expected):

@@ -132,8 +132,8 @@ def test_all_layers_that_keras_lacks_are_reported_at_once(tmp_path: Path) -> Non
     assert message == [
         ("layers.places", "its window has more than 128 elements, each of which needs operations in Keras"),
         ("layers.table", "Keras stores integers only as constants, with at most 1,000,000 elements"),
-        ("layers.volume", "Keras adds up windows of two axes"),
-        ("layers.last", "it computes with a mask, which `cut` does not hand on there"),
+        ("layers.volume", "Keras folds windows over at most two axes"),
+        ("layers.last", "it uses a mask, which `cut` does not pass on in Keras"),
     ]
     assert preflight_keras(bare(case), ExportOptions()) == Lost(error.value.problems)
     assert not list(tmp_path.iterdir())

@@ -79,7 +79,7 @@ def test_a_layer_without_a_counterpart(layer: dict[str, Any], message: str, tmp_
 @pytest.mark.parametrize(("nan", "text"), [(float("inf"), "inf"), ([0.0, 1.0], "[0.0, 1.0]"), (True, "True")])
 def test_nan_is_replaced_by_finite_numbers_only(nan: Any, text: str, tmp_path: Path) -> None:
     model = functional(tmp_path / "m.keras", given("x", 4), op("NanToNum", "finite", "x", nan=nan))
-    assert f"`finite` (NanToNum) can't be imported: it replaces elements by {text}" in refused(model)
+    assert f"`finite` (NanToNum) can't be imported: its replacement for NaN or infinity is {text}" in refused(model)
 
 
 @pytest.mark.parametrize(

@@ -38,14 +38,14 @@ def test_scattering_into_each_sample_is_imported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ([op("Cumsum", "sums", "data", axis=0)], "`sums` (Cumsum) can't be imported: it goes through several samples"),
-        (NUMBERS, "the output of `numbers` goes through all samples of the batch"),
-        ([op("Reshape", "rows", "data", newshape=[-1, 2])], "the output of `rows` goes through all samples"),
-        ([op("Reshape", "rows", "data", newshape=[-1, 2]), op("Exp", "e", "rows")], "`rows` goes through all samples"),
-        ([*NUMBERS, op("Add", "sum", "numbers", "places")], "`numbers` goes through all samples of the batch"),
+        ([op("Cumsum", "sums", "data", axis=0)], "`sums` (Cumsum) can't be imported: it operates along the batch axis"),
+        (NUMBERS, "the output of `numbers` combines samples of the batch"),
+        ([op("Reshape", "rows", "data", newshape=[-1, 2])], "the output of `rows` combines samples"),
+        ([op("Reshape", "rows", "data", newshape=[-1, 2]), op("Exp", "e", "rows")], "`rows` combines samples"),
+        ([*NUMBERS, op("Add", "sum", "numbers", "places")], "`numbers` combines samples of the batch"),
         ([op("ScatterUpdate", "put", "data", "places", "new", module=CORE, reduction=None)],
-         "are not the index of each sample"),
-        ([*NUMBERS, op("Concatenate", "index", ["places", "numbers"], axis=1)], "`numbers` goes through all samples"),
+         "must be the index of each sample"),
+        ([*NUMBERS, op("Concatenate", "index", ["places", "numbers"], axis=1)], "`numbers` combines samples"),
     ],
 )  # fmt: skip
 def test_operations_across_samples_are_refused(layers: list[dict[str, Any]], message: str, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_losses_of_images_use_the_last_axis() -> None:
     )  # fmt: skip
     imported, model = notes(net, {"type": "SGD"})
     assert imported == [
-        "the metric `kl_divergence` is left out: Keras looks along the channels, which are last there"
+        "the metric `kl_divergence` is left out: Keras reduces the last axis, which has the channels there"
     ]  # fmt: skip
     assert model.compiled["loss"]["config"]["axis"] == -1
     assert [metric["config"].get("axis") for metric in model.compiled["metrics"]] == [None, 1]

@@ -145,7 +145,7 @@ class _Decoder:
                 raw = _classes(single_floats=True)[kind.name].FromString(content)
                 unknown = UnknownFieldSet(raw)
         except DecodeError:
-            raise _Damaged(f"its {kind.name} is cut off, or is not one") from None
+            raise _Damaged(f"its {kind.name} is truncated or invalid") from None
         self.unknown += len(unknown)
         if self.unknown > MAX_UNKNOWN:
             raise _Damaged(f"it has more than {MAX_UNKNOWN:,} fields that Caffe does not have")

@@ -61,7 +61,7 @@ def power(importer: CaffeImporter, node: CaffeNode) -> None:
     except (ArithmeticError, ValueError):
         number = nan
     if isinstance(number, complex) or not isfinite(number):
-        raise UnsupportedFeature("its result is not a number", field="power_param.power")
+        raise UnsupportedFeature("`shift` to the power of `power` must be a finite number", field="power_param.power")
     importer.set_top(
         node, importer.add(node, "Expression", [importer.read(node)], {"expr": f"{number!r} if x < 0 else {number!r}"})
     )

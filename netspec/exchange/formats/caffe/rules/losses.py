@@ -36,12 +36,14 @@ def infogain(importer: CaffeImporter, node: CaffeNode) -> None:
     x, axis = _scores(importer, node, path)
     label = importer.read(node, 1, _label_shape(x, axis))
     if len(node.bottoms) > 2:
-        raise UnsupportedFeature("its matrix is computed", field="bottom")
+        raise UnsupportedFeature(
+            "its infogain matrix is a bottom, but must be read from the file `source`", field="bottom"
+        )
     matrix = _matrix(importer, node, x.shape[axis])
     last = axis == len(x.shape) - 1
     fields = {"from_logits": True, "matrix": matrix} | _ignored(node) | _reduced(node, "VALID")
     if "ignore_class" in fields:
-        raise UnsupportedFeature("`ignore_label` of this loss", field="loss_param.ignore_label")
+        raise UnsupportedFeature("`ignore_label` is not supported for this loss", field="loss_param.ignore_label")
     _lose(importer, node, "InfoGain", [x, label], fields | ({} if last else {"axis": axis}))
 
 
@@ -50,13 +52,17 @@ def _matrix(importer: CaffeImporter, node: CaffeNode, count: int) -> list[list[f
     name = node.layer["infogain_loss_param"]["source"]
     file = named_file(name, importer.folder)
     if file is None:
-        raise UnsupportedFeature(f"the file with its matrix does not exist: {name or 'none is given'}", field=path)
+        raise UnsupportedFeature(
+            f"the file with its infogain matrix does not exist: {name or '`source` is missing'}", field=path
+        )
     try:
         array = read_mean(file)
     except InputError as error:
         raise UnsupportedFeature(error.summary, field=path) from None
     if array.shape != (1, count, count):
-        raise UnsupportedFeature(f"its matrix is {list(array.shape[1:])}, not [{count}, {count}]", field=path)
+        raise UnsupportedFeature(
+            f"its infogain matrix must have the shape [{count}, {count}], got {list(array.shape[1:])}", field=path
+        )
     return [[float(str(value)) for value in row] for row in array[0]]
 
 
@@ -67,7 +73,7 @@ def sigmoid_loss(importer: CaffeImporter, node: CaffeNode) -> None:
     target = importer.read(node, 1, x.shape[1:])
     fields = _reduced(node, "BATCH_SIZE")
     if _ignored(node):
-        raise UnsupportedFeature("`ignore_label` of this loss", field="loss_param.ignore_label")
+        raise UnsupportedFeature("`ignore_label` is not supported for this loss", field="loss_param.ignore_label")
     factor = x.shape[-1] if fields.get("reduction") in ("batch_size", "sum") and len(x.shape) > 1 else 1
     _lose(importer, node, "BinaryCrossentropy", [x, target], {"from_logits": True} | fields, factor)
 
@@ -101,7 +107,7 @@ def accuracy(importer: CaffeImporter, node: CaffeNode) -> None:
     fields: dict[str, Any] = {} if axis == len(x.shape) - 1 else {"axis": axis}
     top_k = param["top_k"]
     if top_k > 1 and "ignore_label" in param:
-        raise UnsupportedFeature("`ignore_label` of the first several", field=f"{path}.ignore_label")
+        raise UnsupportedFeature("`ignore_label` is not supported if `top_k` is above 1", field=f"{path}.ignore_label")
     if "ignore_label" in param:
         fields["ignore_class"] = param["ignore_label"]
     kind = "SparseCategoricalAccuracy"

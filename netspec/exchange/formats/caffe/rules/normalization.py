@@ -56,7 +56,10 @@ def _statistics(importer: CaffeImporter, node: CaffeNode) -> dict[str, NDArray[A
     """Mean and variance, divided by their factor. Raises `UnsupportedFeature` unless that is a single number."""
     blobs = [importer.blob(node, index) for index in range(3)]
     if blobs[2].size != 1:
-        raise UnsupportedFeature(f"the factor of its statistics has {blobs[2].size} values", field="name")
+        raise UnsupportedFeature(
+            f"its third blob, the scale factor of the moving averages, must have one value, got {blobs[2].size}",
+            field="name",
+        )
     mean, variance = running_statistics(blobs)
     return {"moving_mean": mean, "moving_variance": variance}
 
@@ -68,7 +71,9 @@ def scaled(importer: CaffeImporter, node: CaffeNode) -> None:
     param, x = node.layer[path], importer.read(node)
     if len(node.bottoms) > 1 and node.bottoms[1] not in importer.parameters:
         if param["bias_term"]:
-            raise UnsupportedFeature("a bias in addition to a second input", field=f"{path}.bias_term")
+            raise UnsupportedFeature(
+                "a bias in addition to a second bottom is not supported", field=f"{path}.bias_term"
+            )
         importer.set_top(node, _with_second(importer, node, "Scale", path, x))
         return
     fields = {"use_bias": param["bias_term"], **initializers(param, path, bias_initializer="bias_filler")}
@@ -105,7 +110,9 @@ def _along(importer: CaffeImporter, node: CaffeNode, path: str, x: NetValue) -> 
         return {"axis": importer.axis(node, f"{path}.axis", rank, param["axis"]), "num_axes": len(sizes)}
     axis, count = importer.axis(node, f"{path}.axis", rank, param["axis"]), param["num_axes"]
     if count == 0:
-        raise UnsupportedFeature("one value for all elements, which has no axis here", field=f"{path}.num_axes")
+        raise UnsupportedFeature(
+            "`num_axes: 0` (one value for all elements) is not supported", field=f"{path}.num_axes"
+        )
     return {"axis": axis, "num_axes": rank - axis if count == -1 else count}
 
 
@@ -113,7 +120,7 @@ def _with_second(importer: CaffeImporter, node: CaffeNode, type_: str, path: str
     """The second input has the batch first if `axis` is 0; its other axes are those that follow."""
     other = importer.read(node, 1)
     if node.layer[path]["axis"] not in (0, -len(x.shape)):
-        raise UnsupportedFeature("its second input has no axis for the batch", field=f"{path}.axis")
+        raise UnsupportedFeature("its second bottom must have the batch axis: `axis` must be 0", field=f"{path}.axis")
     if x.shape == other.shape:
         type_ = {"Scale": "Multiply", "Bias": "Add"}[type_]
     return importer.add(node, type_, [x, other])

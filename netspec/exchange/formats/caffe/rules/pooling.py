@@ -19,18 +19,20 @@ def pooling(importer: CaffeImporter, node: CaffeNode) -> None:
     path = "pooling_param"
     param, x = node.layer[path], importer.read(node)
     if len(node.layer["top"]) > 1 and importer.is_read(ValueRef(node.key, 1, node.layer["top"][1])):
-        raise UnsupportedFeature("the indices of the maxima are read", field="top")
+        raise UnsupportedFeature("its second top, the indices of the maxima, is used", field="top")
     kind = param["pool"]
     if param["global_pooling"]:
         if kind not in GLOBAL:
-            raise UnsupportedFeature("global stochastic pooling", field=f"{path}.pool")
+            raise UnsupportedFeature("global stochastic pooling is not supported", field=f"{path}.pool")
         importer.set_top(node, importer.add(node, GLOBAL[kind], [x], {"keepdims": True}))
         return
     size = _pair(node, "kernel_size", "kernel")
     strides = _pair(node, "stride", "stride")
     pads = _pair(node, "pad", "pad")
     if min(size) < 1 or min(strides) < 1:
-        raise UnsupportedFeature("it has no `kernel_size`" if min(size) < 1 else "its `stride` is 0", field=path)
+        raise UnsupportedFeature(
+            "`kernel_size` is missing or 0" if min(size) < 1 else "`stride` must be ≥ 1, got 0", field=path
+        )
     fields: dict[str, Any] = {"pool_size": plain(size)}
     if strides != size:
         fields["strides"] = plain(strides)
@@ -50,7 +52,7 @@ def _pair(node: CaffeNode, name: str, short: str) -> tuple[int, int]:
     if high in param or wide in param:
         if name in param:
             raise UnsupportedFeature(
-                f"`{name}` and `{high if high in param else wide}` are given", field=f"pooling_param.{name}"
+                f"`{name}` and `{high if high in param else wide}` are both given", field=f"pooling_param.{name}"
             )
         return param[high], param[wide]
     return param[name], param[name]
@@ -61,7 +63,7 @@ def pyramid(importer: CaffeImporter, node: CaffeNode) -> None:
     """SpatialPyramidPooling."""
     param = node.layer["spp_param"]
     if param["pool"] == "STOCHASTIC":
-        raise UnsupportedFeature("stochastic pooling in a pyramid", field="spp_param.pool")
+        raise UnsupportedFeature("stochastic pooling is not supported in SPP", field="spp_param.pool")
     fields = {"levels": param["pyramid_height"], "pool": "max" if param["pool"] == "MAX" else "average"}
     importer.set_top(node, importer.add(node, "SpatialPyramidPooling", [importer.read(node)], fields))
 
@@ -71,9 +73,7 @@ def local_response(importer: CaffeImporter, node: CaffeNode) -> None:
     """LocalResponseNormalization. Within a channel Caffe uses a `k` of 1, whatever the field is."""
     param = node.layer["lrn_param"]
     if param["local_size"] % 2 == 0:
-        raise UnsupportedFeature(
-            f"Caffe takes an odd `local_size`, got {param['local_size']}", field="lrn_param.local_size"
-        )
+        raise UnsupportedFeature(f"`local_size` must be odd, got {param['local_size']}", field="lrn_param.local_size")
     across = param["norm_region"] == "ACROSS_CHANNELS"
     fields = {
         "size": param["local_size"],

@@ -87,15 +87,19 @@ def _sequence(importer: CaffeImporter, node: CaffeNode) -> tuple[NetValue, dict[
     """The input of a recurrent layer, and the fields that LSTM and RNN share."""
     param = node.layer[PATH]
     if param["expose_hidden"]:
-        raise UnsupportedFeature("its states are inputs and outputs", field=f"{PATH}.expose_hidden")
+        raise UnsupportedFeature(
+            "initial and final states as bottoms and tops (`expose_hidden`) are not supported",
+            field=f"{PATH}.expose_hidden",
+        )
     if len(node.bottoms) > 2:
-        raise UnsupportedFeature("a third input, which is the same at all steps", field="bottom")
+        raise UnsupportedFeature("a third bottom (static input) is not supported", field="bottom")
     if not param["num_output"]:
-        raise UnsupportedFeature("it has no `num_output`", field=PATH)
+        raise UnsupportedFeature("`num_output` is missing", field=PATH)
     x = flattened(importer, node, importer.read(node), 2)
     importer.notes.add(
-        f"`{node.name}`: every sequence starts from zero states; `{node.layer['bottom'][-1]}` is left out",
-        "{count} recurrent layers start every sequence from zero states, without their continuation marks",
+        f"`{node.name}`: every sequence starts from zero states; the sequence continuation indicators "
+        f"`{node.layer['bottom'][-1]}` are left out",
+        "{count} recurrent layers start every sequence from zero states, without sequence continuation indicators",
         f"`{node.name}`",
     )
     fillers = initializers(

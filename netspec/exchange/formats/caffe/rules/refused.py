@@ -8,9 +8,9 @@ from netspec.exchange.unsupported import UnsupportedFeature
 
 REFUSED = {
     "Python": "it runs code from another file, which netspec never does",
-    "Filter": "the number of samples that it returns depends on their values, and a batch has a fixed size here",
-    "RNNUnit": "it is a single step of an RNN, which is a layer with all of its steps",
-    "Recurrent": "it is the base of LSTM and RNN",
+    "Filter": "the number of samples in its output depends on values, and netspec's batches have a fixed size",
+    "RNNUnit": "it is a single step of an RNN: import the RNN layer that contains it",
+    "Recurrent": "it is only the base class of LSTM and RNN",
 }
 """The reasons of types that are refused."""
 

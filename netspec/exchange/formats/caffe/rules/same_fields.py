@@ -39,5 +39,5 @@ def same_fields(importer: CaffeImporter, node: CaffeNode) -> None:
     if fields.get("base") == -1:
         fields["base"] = None
     elif "base" in fields and fields["base"] <= 0:
-        raise UnsupportedFeature(f"its base is {fields['base']:g}", field=f"{path}.base")
+        raise UnsupportedFeature(f"its `base` must be positive or -1 (e), got {fields['base']:g}", field=f"{path}.base")
     importer.set_top(node, importer.add(node, type_, inputs, fields))

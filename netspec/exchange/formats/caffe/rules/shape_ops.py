@@ -36,11 +36,13 @@ def eltwise(importer: CaffeImporter, node: CaffeNode) -> None:
     if len({x.shape for x in inputs}) > 1:
         raise UnsupportedFeature(f"its inputs differ in size: {' and '.join(str(list(x.shape[1:])) for x in inputs)}")
     if coefficients and param["operation"] != "SUM":
-        raise UnsupportedFeature("coefficients are for sums", field=f"{path}.coeff")
+        raise UnsupportedFeature("coefficients are only supported for the operation SUM", field=f"{path}.coeff")
     if coefficients and len(coefficients) != len(inputs):
-        raise UnsupportedFeature(f"{len(coefficients)} coefficients for {len(inputs)} inputs", field=f"{path}.coeff")
+        raise UnsupportedFeature(
+            f"it has {len(coefficients)} coefficients for {len(inputs)} inputs", field=f"{path}.coeff"
+        )
     if len(inputs) < 2:
-        raise UnsupportedFeature("it has one input", field="bottom")
+        raise UnsupportedFeature("it needs 2 bottoms or more, got 1", field="bottom")
     if any(coefficient != 1 for coefficient in coefficients):
         importer.set_top(
             node,
@@ -68,13 +70,18 @@ def slices(importer: CaffeImporter, node: CaffeNode) -> None:
     axis = _axis(importer, node, path, "slice_dim", len(x.shape))
     size, points = x.shape[axis], [int(point) for point in node.layer[path]["slice_point"]]
     if points and len(points) != tops - 1:
-        raise UnsupportedFeature(f"{len(points)} slice points for {tops} parts", field=f"{path}.slice_point")
+        raise UnsupportedFeature(
+            f"it has {len(points)} slice points for {tops} tops, but needs {tops - 1}", field=f"{path}.slice_point"
+        )
     ends = [*points, size]
     sizes = [end - start for start, end in zip([0, *points], ends, strict=True)]
     if points and min(sizes) < 1:
-        raise UnsupportedFeature(f"it cannot be cut at {points}: the axis has {size}", field=f"{path}.slice_point")
+        raise UnsupportedFeature(
+            f"its slice points {points} must be ascending and within the axis of size {size}",
+            field=f"{path}.slice_point",
+        )
     if not points and size % tops:
-        raise UnsupportedFeature(f"{size} along axis {axis} cannot be cut into {tops} equal parts", field=path)
+        raise UnsupportedFeature(f"axis {axis} of size {size} cannot be split into {tops} equal parts", field=path)
     if tops == 1:
         importer.set_top(node, x)
         return
@@ -131,16 +138,18 @@ def reshape(importer: CaffeImporter, node: CaffeNode) -> None:
         importer.set_top(node, importer.add(node, "Reshape", [x], {"target_shape": [*x.shape[2:]]}))
         return
     if node.key in importer.sequences.layers:
-        raise UnsupportedFeature("another shape of a sequence, whose samples are along axis 1", field=path)
+        raise UnsupportedFeature("a sequence (T, N, …) cannot be reshaped: its batch is axis 1", field=path)
     start = param["axis"] if param["axis"] >= 0 else rank + param["axis"] + 1
     count = param["num_axes"]
     end = rank if count == -1 else start + count
     if not 0 <= start <= end <= rank:
-        raise UnsupportedFeature(f"there are no axes {start} to {end}: the input has {rank}", field=f"{path}.axis")
+        raise UnsupportedFeature(
+            f"axes {start} to {end} are out of range for an input with {rank} axes", field=f"{path}.axis"
+        )
     if any(size < -1 for size in dims) or dims.count(-1) > 1:
-        raise UnsupportedFeature(f"{dims} is not a shape", field=f"{path}.shape")
+        raise UnsupportedFeature(f"{dims} is not a valid shape: at most one size may be -1", field=f"{path}.shape")
     if any(size == 0 and start + index >= rank for index, size in enumerate(dims)):
-        raise UnsupportedFeature("it keeps an axis that its input does not have", field=f"{path}.shape")
+        raise UnsupportedFeature("a size of 0 copies an axis that its input does not have", field=f"{path}.shape")
     sizes = [x.shape[start + index] if size == 0 else size for index, size in enumerate(dims)]
     if start > 0:
         target = [*x.shape[1:start], *sizes, *x.shape[end:]]
@@ -153,11 +162,11 @@ def reshape(importer: CaffeImporter, node: CaffeNode) -> None:
             raise UnsupportedFeature("it changes axis 0, the batch", field=f"{path}.shape")
         if dims[0] > 0 and -1 in target:
             importer.notes.add(
-                f"`{node.name}`: the {dims[0]} of axis 0 is assumed to be the number of samples",
-                "the first size of {count} reshapes is assumed to be the number of samples", f"`{node.name}`",
+                f"`{node.name}`: the size {dims[0]} of axis 0 is assumed to be the batch size",
+                "the first size in {count} Reshape layers is assumed to be the batch size", f"`{node.name}`",
             )  # fmt: skip
     if not target:
-        raise UnsupportedFeature("nothing but the batch is left", field=f"{path}.shape")
+        raise UnsupportedFeature("the new shape has no axis besides the batch", field=f"{path}.shape")
     importer.set_top(node, importer.add(node, "Reshape", [x], {"target_shape": target}))
 
 

@@ -25,10 +25,10 @@ def convolution(importer: CaffeImporter, node: CaffeNode) -> None:
         x = importer.read(node, index)
         spatial = len(x.shape) - 2
         if importer.axis(node, f"{path}.axis", len(x.shape), param["axis"]) != 1:
-            raise UnsupportedFeature("its channels are not axis 1", field=f"{path}.axis")
+            raise UnsupportedFeature("its channels must be axis 1", field=f"{path}.axis")
         if not 1 <= spatial <= MAX_SPATIAL:
             raise UnsupportedFeature(
-                f"its input has {spatial} spatial axes: 1 to {MAX_SPATIAL} are there", field=f"{path}.axis"
+                f"its input must have 1 to {MAX_SPATIAL} spatial axes, got {spatial}", field=f"{path}.axis"
             )
         size, strides, pads, dilation = window_sizes(param, path, spatial)
         transposed = node.type == "Deconvolution"
@@ -79,23 +79,27 @@ def _sizes(param: Message, path: str, name: str, short: str, count: int, default
     both = [f"{short}_h", f"{short}_w"] if short else []
     if any(size in param for size in both):
         if param.get(name, ()):
-            raise UnsupportedFeature(f"`{name}` and `{both[0]}` are given", field=f"{path}.{both[0]}")
+            raise UnsupportedFeature(f"`{name}` and `{both[0]}` are both given", field=f"{path}.{both[0]}")
         if count != 2:
-            raise UnsupportedFeature(f"`{both[0]}` is for 2 spatial axes, not {count}", field=f"{path}.{both[0]}")
+            raise UnsupportedFeature(
+                f"`{both[0]}` needs an input with 2 spatial axes, got {count}", field=f"{path}.{both[0]}"
+            )
         if default is None and not all(size in param for size in both):
-            raise UnsupportedFeature(f"`{both[0]}` and `{both[1]}` go together", field=path)
+            raise UnsupportedFeature(f"`{both[0]}` and `{both[1]}` must be given together", field=path)
         sizes = [param.get(size, 0) for size in both]
     else:
         values: Sequence[int] = param[name]
         if not values and default is None:
-            raise UnsupportedFeature(f"it has no `{name}`", field=path)
+            raise UnsupportedFeature(f"`{name}` is missing", field=path)
         if len(values) > 1 and len(values) != count:
             raise UnsupportedFeature(
                 f"`{name}` has {len(values)} values for {count} spatial axes", field=f"{path}.{name}"
             )
         sizes = list(values) * (count if len(values) == 1 else 1) or [default or 0] * count
     if min(sizes) < (0 if name == "pad" else 1):
-        raise UnsupportedFeature(f"`{name}` is {min(sizes)}", field=f"{path}.{name}")
+        raise UnsupportedFeature(
+            f"`{name}` must be ≥ {0 if name == 'pad' else 1}, got {min(sizes)}", field=f"{path}.{name}"
+        )
     return sizes
 
 
@@ -123,7 +127,7 @@ def plain(sizes: Sequence[int]) -> Any:
 def _count(param: Message, path: str, name: str) -> int:
     count: int = param[name]
     if count < 1:
-        raise UnsupportedFeature(f"it has no `{name}`", field=f"{path}.{name}" if name in param else path)
+        raise UnsupportedFeature(f"`{name}` is missing or 0", field=f"{path}.{name}" if name in param else path)
     return count
 
 
@@ -165,7 +169,9 @@ def flattened(importer: CaffeImporter, node: CaffeNode, x: NetValue, axis: int) 
     if len(shape) == axis:
         return x
     if len(shape) < axis:
-        raise UnsupportedFeature(f"its input has no axis {axis}: {list(shape)} are the sizes of a sample")
+        raise UnsupportedFeature(
+            f"axis {axis} is out of range for its input, whose samples have the shape {list(shape)}"
+        )
     if axis == 1:
         return importer.add(node, "Flatten", [x], part="flatten")
     return importer.add(node, "Reshape", [x], {"target_shape": [*shape[: axis - 1], -1]}, part="flatten")

@@ -100,7 +100,7 @@ def pooling(writer: CaffeWriter, link: LayerLink, fields: Any) -> None:
             divisors = [min(start + kernel, size + after) - max(start, -before) for start in starts]
             require(divisors == [min(start + kernel, size + pad) - start for start in starts],
                     "Caffe's averages include the padding", hint="set `count_include_pad: true`")  # fmt: skip
-    require(bool(roundings), "its sizes are rounded up along one axis and down along the other")
+    require(bool(roundings), "it would have to round sizes up along one axis and down along the other")
     fields_of_window = window_fields(window.size, window.strides, padding, window.dilation)
     param = {name: value[0] if isinstance(value, list) else value for name, value in fields_of_window.items()}
     if "CEIL" not in roundings:

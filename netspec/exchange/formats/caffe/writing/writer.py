@@ -193,7 +193,7 @@ def deployed(exported: Exportable) -> CaffeWriter:
             writer.layer(name, "Input", [], [name], {"shape": [shape]})
     for link in layers:
         if reads_a_mask(exported.graph_for(1), link.sources, link.outputs):
-            reason = "it computes with a mask of an earlier layer"
+            reason = "it uses a mask that an earlier layer computes"
             writer.problems.append(Problem(f"`{link.name}` cannot be written for Caffe: {reason}", link.fields.where()))
         writer.write(link)
     writer.check()

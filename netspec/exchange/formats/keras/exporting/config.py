@@ -125,7 +125,7 @@ def parameterless_function(spec: ActivationSpec) -> str:
 def function_name(spec: ActivationSpec) -> str:
     """The name of an activation function in Keras. Raises `UnsupportedFeature` if the function differs there."""
     if _type(spec) == "sparsemax":
-        raise UnsupportedFeature("Keras's `sparsemax` is wrong: its result does not sum to 1")
+        raise UnsupportedFeature("Keras's `sparsemax` has a bug: its result does not sum to 1")
     return _type(spec)
 
 

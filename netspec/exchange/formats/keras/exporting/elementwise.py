@@ -213,9 +213,9 @@ def pad(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Sequ
     x = writer.with_net_features(inputs[0])
     fields: Any = link.fields
     if fields.mode not in ("constant", "reflect"):
-        raise UnsupportedFeature(f"Keras has no mode `{fields.mode}`")
+        raise UnsupportedFeature(f"Keras's `pad` has no mode `{fields.mode}`")
     if min(map(min, fields.padding)) < 0:
-        raise UnsupportedFeature("Keras's padding cuts nothing off")
+        raise UnsupportedFeature("Keras's `pad` does not crop: negative padding has no counterpart")
     sides = [(0, 0), *fields.padding]
     config = {"pad_width": [list(sides[axis]) for axis in x.order], "mode": fields.mode}
     kwargs = {"constant_values": fields.value} if fields.mode == "constant" else {}
@@ -227,5 +227,5 @@ def power(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Se
     """Write a Rescaling, if the power is 1."""
     fields: Any = link.fields
     if fields.power != 1:
-        raise UnsupportedFeature("Keras has no layer for powers")
+        raise UnsupportedFeature("Keras has no layer for a power other than 1")
     return writer.elementwise_layer(link, inputs[0], "power", "shift", kind="Rescaling", offset=fields.shift)

@@ -69,7 +69,7 @@ def layer_in_net_order(writer: KerasWriter, link: LayerLink, inputs: list[KerasT
     """Write a layer whose inputs have their axes in the net's order; further inputs are initial states."""
     fields = link.fields
     if type_of(fields) == "Masking" and len(inputs) > 1:
-        raise UnsupportedFeature("Keras has no layer that gives its input another mask")
+        raise UnsupportedFeature("Keras's Masking does not take a mask as an input")
     x, *states = [writer.plain(tensor) for tensor in inputs]
     args: list[Any] = [[x, *states]] if type_of(fields) == "Dot" else [x]
     kwargs = {"initial_state": states} if states and len(args) == 1 and args[0] is x else {}
@@ -106,7 +106,9 @@ def attention(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -
     tensors += tensors[:1] * (2 - len(tensors))  # self-attention
     config = writer.config(link, "use_causal_mask", "return_attention_scores")
     if type_of(link.fields) == "GroupQueryAttention" and len({tensor.shape[-1] for tensor in tensors[:3]}) > 1:
-        raise UnsupportedFeature("query, key and value have as many features there")
+        raise UnsupportedFeature(
+            "Keras's GroupQueryAttention needs query, key and value with the same number of features"
+        )
     kwargs: dict[str, Any] = {"use_causal_mask": True} if getattr(link.fields, "use_causal_mask", False) else {}
     args: list[Any] = [tensors]
     if type_of(link.fields) in ("MultiHeadAttention", "GroupQueryAttention"):
@@ -238,7 +240,7 @@ def conv_lstm(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -
     """(N, T, C, …) → (N, C, …), or (N, T, C, …) with `return_sequences`; states are (N, C, …)."""
     fields = link.fields
     if not isinstance(getattr(fields, "padding", ""), str):
-        raise UnsupportedFeature("Keras has no explicit padding there")
+        raise UnsupportedFeature("Keras's layer has no explicit padding, only `same` and `valid`")
     x, states = writer.last(inputs[0], 2), [writer.last(tensor) for tensor in inputs[1:]]
     orders = [
         channels_last(writer.types[name].rank, (output_channel_axis(fields) or 1) if index == 0 else 1)
@@ -255,13 +257,13 @@ def wrapper(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> 
     fields: Any = link.fields
     inner, channel = fields.layer, input_channel_axis(link.fields)
     if type_of(inner) not in RULES.all():
-        raise UnsupportedFeature(f"Keras has no layer `{type_of(inner)}`, which is inside")
+        raise UnsupportedFeature(f"Keras has no layer `{type_of(inner)}` for its field `layer`")
     if type_of(inner) == "SpectralNormalization":
-        raise UnsupportedFeature("Keras does not load the weights of a SpectralNormalization there")
+        raise UnsupportedFeature("Keras does not load the weights of a nested SpectralNormalization")
     if type_of(inner) in ("LayerNormalization", "RMSNormalization") and tuple(getattr(inner, "axis", (-1,))) != (-1,):
-        raise UnsupportedFeature("with PyTorch, Keras takes the axes for the last ones")
+        raise UnsupportedFeature("with its PyTorch backend, Keras always normalizes the last axes of a nested layer")
     if len(inputs) > 1:
-        raise UnsupportedFeature("a layer around another has one input there")
+        raise UnsupportedFeature("Keras's wrapper layers take only one input")
     if channel is not None:
         _require_single_layer(inner)
     x = writer.plain(inputs[0]) if channel is None else writer.last(inputs[0], channel)
@@ -281,16 +283,16 @@ def _require_single_layer(layer: LayerFields) -> None:
         return _require_single_layer(cast("Any", layer).layer)
     padding = getattr(layer, "padding", "valid")
     if not isinstance(padding, str):
-        raise UnsupportedFeature("Keras has no explicit padding there")
+        raise UnsupportedFeature("Keras's layer has no explicit padding, only `same` and `valid`")
     if padding != "valid" and re.fullmatch("AveragePooling.D|Conv.DTranspose", type_of(layer)):
-        raise UnsupportedFeature(f"Keras's `padding: {padding}` is another one")
+        raise UnsupportedFeature(f"`padding: {padding}` of a nested layer pads differently in Keras")
     return None
 
 
 def layer_per_step(writer: KerasWriter, link: LayerLink, inner: LayerSpec, x: KerasTensor) -> Sequence[KerasTensor]:
     """Call the inner layer for each step and stack the outputs: Keras's TimeDistributed has only one output."""
     if input_channel_axis(inner) is not None:
-        raise UnsupportedFeature("a layer around another has one output there")
+        raise UnsupportedFeature("Keras's wrapper layers have only one output")
     steps, *shape = x.shape
     step_inputs = [
         writer.helper(f"{link.name}_step_{step}", "GetItem", [x, [slice(None), step]], tuple(shape),
@@ -345,7 +347,7 @@ def permute(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> 
         rank = len(x.order)
         permutation = tuple(range(rank))[::-1] if fields.axes is None else tuple(axis % rank for axis in fields.axes)
     if permutation[0] != 0:
-        raise UnsupportedFeature("the batch is the first axis there")
+        raise UnsupportedFeature("Keras's Permute cannot move the batch axis")
     order = writer.preferred_order(link.outputs[0])
     dims = [x.order.index(permutation[axis]) for axis in order]
     if dims == list(range(len(dims))):
@@ -360,7 +362,7 @@ def scale(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Se
     x, fields = writer.with_net_features(inputs[0]), link.fields
     assert isinstance(fields, ChannelwiseLayer)
     if len(inputs) > 1:
-        raise UnsupportedFeature("Keras has no layer that multiplies along axes and adds a learned bias")
+        raise UnsupportedFeature("Keras has no layer that scales by a second input along some axes")
     if fields.num_axes > 1:
         x = writer.plain(x)
     first = fields.axis % len(x.order)
@@ -386,7 +388,7 @@ def bias(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) -> Seq
     x, fields = writer.with_net_features(inputs[0]), link.fields
     assert isinstance(fields, ChannelwiseLayer)
     if len(inputs) > 1:
-        raise UnsupportedFeature("Keras has no layer that adds along axes")
+        raise UnsupportedFeature("Keras has no layer that adds a second input along some axes")
     first_axis = fields.axis % len(x.order)
     array = writer.state(link, "bias")
     if array is not None:
@@ -455,7 +457,7 @@ def _learned_values(
 ) -> KerasTensor:
     """Repeat a state of the layer for each sample of `x`: (N, *shape). `array` has the given shape."""
     if getattr(link.fields, f"{state}_constraint", None) is not None:
-        raise UnsupportedFeature("Keras stores this array as a row, to which the constraint would apply as a whole")
+        raise UnsupportedFeature("Keras would apply its constraint to the whole array, not along an axis")
     if x.shape:
         first_elements = [slice(None), *[slice(0, 1)] * len(x.shape)]
         x = writer.helper(

@@ -106,7 +106,7 @@ class OperationWriter:
         self._set_inputs(inputs)
         if sum(array.size for array in self.graph.constants.values()) > MAX_CONSTANTS:
             raise UnsupportedFeature(
-                f"Keras stores it only as constants, which have more than {MAX_CONSTANTS:,} elements"
+                f"Keras would store its weights as constants, with more than {MAX_CONSTANTS:,} elements"
             )
         for node in self.graph.nodes:
             self._values |= dict(zip(node.outputs, self._write_node(node), strict=False))
@@ -152,7 +152,7 @@ class OperationWriter:
         """An output, as a tensor of the model with the net's element type."""
         value, tensor_type = self._values[name], self.graph.outputs[name]
         if isinstance(value, SymbolicSizes) or not isinstance(value, EmittedTensor):
-            raise UnsupportedFeature("it gives what does not depend on its input")
+            raise UnsupportedFeature("its output does not depend on its input")
         return self.cast(value, str(tensor_type.dtype)).tensor
 
     # Used by operators.
@@ -248,7 +248,7 @@ class OperationWriter:
 def as_constant(operand: Operand | None) -> NDArray[Any]:
     """An operand that is a constant. Raises `UnsupportedFeature` if it is not."""
     if not isinstance(operand, np.ndarray):
-        raise UnsupportedFeature("Keras needs a constant, and the value is computed")
+        raise UnsupportedFeature("an argument is computed that must be constant in Keras")
     return operand
 
 
@@ -300,7 +300,9 @@ def _layer_graph(writer: KerasWriter, link: LayerLink, graph: Graph, sources: Ma
                 array = (np.arange(type_.size) % 2).reshape(type_.shape).astype(str(type_.dtype))
             copies[node.outputs[0]] = constant(array)
         elif isinstance(node.op, Input):
-            raise UnsupportedFeature("it reads a mask that an earlier layer makes, and Keras's operations have none")
+            raise UnsupportedFeature(
+                "it uses a mask that an earlier layer computes, and Keras's operations take no masks"
+            )
         else:
             with in_scope(node.scope):
                 copies |= dict(zip(node.outputs, _folded(node, [copies[value] for value in node.inputs]), strict=True))
@@ -322,7 +324,7 @@ def _folded(node: Node, inputs: list[Value]) -> Sequence[Value]:
 def as_tensor(operand: Operand | None) -> EmittedTensor:
     """An operand that is a tensor. Raises `UnsupportedFeature` if it is not."""
     if not isinstance(operand, EmittedTensor):
-        raise UnsupportedFeature("it has no input that is a tensor")
+        raise UnsupportedFeature("an operand is a constant that must be a tensor in Keras")
     return operand
 
 
@@ -624,7 +626,7 @@ def einsum(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
     sizes: dict[str, int] = {}
     for letters, operand in zip(operand_axes.split(","), operands, strict=True):
         if "." in letters:
-            raise UnsupportedFeature("its equation has axes without letters")
+            raise UnsupportedFeature("its equation has an ellipsis (`...`)")
         sizes |= {
             letter: size
             for letter, size in zip(letters, operand.shape, strict=True)

@@ -101,7 +101,7 @@ def tiled(ops: OperationWriter, x: EmittedTensor, sizes: Sequence[int]) -> Emitt
         x = ops.reshaped(x, (*[1] * (len(sizes) - len(x.shape)), *x.shape))
     repeats = [size if old_size == 1 else 1 for old_size, size in zip(x.shape, sizes, strict=True)]
     if repeats[0] != 1:
-        raise UnsupportedFeature("one sample is repeated for all")
+        raise UnsupportedFeature("it repeats one sample for the whole batch")
     return x if set(repeats) == {1} else ops.op("Tile", [x], sizes, repeats=repeats)
 
 
@@ -115,7 +115,9 @@ def sample_range(ops: OperationWriter, node: OperatorNode, operands: Sequence[An
         or as_integers(start) != [0]
         or as_integers(step) != [1]
     ):
-        raise UnsupportedFeature("Keras needs a constant number of elements")
+        raise UnsupportedFeature(
+            "the size of its result depends on the batch size in a way that Keras does not support"
+        )
     return ops.reshaped(sample_indices(ops, stop.batch_tensor, 1), (stop.batch_tensor.shape[0],))
 
 
@@ -157,12 +159,12 @@ def slice_(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
         if indices == range(size):
             continue
         if not indices:
-            raise UnsupportedFeature("nothing is left of an axis")
+            raise UnsupportedFeature("its result is empty along an axis")
         if not isinstance(x, EmittedTensor):
             x = as_constant(x).take(list(indices), axis)
             continue
         if axis == 0:
-            raise UnsupportedFeature("it takes samples out of the batch")
+            raise UnsupportedFeature("it selects samples of the batch")
         if indices.step < 0:
             x = ops.op("Flip", [x], x.shape, axis=axis)
             indices = range(size - 1 - indices[0], size - indices[-1], -indices.step)

@@ -73,7 +73,9 @@ def transposed(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor]) 
             writer, link, [x], orders=output_orders(writer, link), arrays=writer.weights(link, x), **extra
         )
     if function_fields(fields.activation) if fields.activation is not None else False:
-        raise UnsupportedFeature("an activation with fields cannot follow several parts: make it a layer")
+        raise UnsupportedFeature(
+            "it becomes several layers in Keras, and its activation has fields: move the activation to a layer after it"
+        )
     (order,) = output_orders(writer, link)
     shape = tuple(writer.types[link.outputs[0]].shape[axis] for axis in order[1:])
     sides = _cropped_sides(fields, x, shape) if is_cropped else []
@@ -134,7 +136,7 @@ def _cropped_sides(fields: Any, x: KerasTensor, shape: Sequence[int]) -> list[li
         full_size = (x.shape[axis] - 1) * fields.strides[axis] + window + output_padding
         sides.append([cropped_before, full_size - cropped_before - shape[axis]])
     if min(map(min, sides)) < 0:
-        raise UnsupportedFeature("Keras has no padding that cuts off at the start and adds at the end")
+        raise UnsupportedFeature("Keras cannot crop the start of an axis and pad its end")
     return sides
 
 
@@ -145,7 +147,7 @@ def max_pooling(writer: KerasWriter, link: LayerLink, inputs: list[KerasTensor])
     x, padding = writer.last(inputs[0]), fields.padding
     if not isinstance(padding, str) or fields.ceil_mode:
         if padding == "same":
-            raise UnsupportedFeature("Keras rounds down")
+            raise UnsupportedFeature("Keras has no `ceil_mode`")
         x, padding = pad_images(writer, link, x, window_overhang(writer, link, x), SMALLEST_FLOAT), "valid"
     config = writer.config(link, "ceil_mode", padding=padding, **data_format(fields))
     return writer.layer(link, [x], orders=output_orders(writer, link), config=config)

@@ -103,10 +103,10 @@ def _loss_or_metric_entry(
     if link.sources[0] not in outputs:
         raise UnsupportedFeature(f"`{link.sources[0]}` is not an output of the net")
     if len(link.sources) != 2 or link.sources[1] not in writer.net.inputs:
-        raise UnsupportedFeature("Keras compares an output with data alone")
+        raise UnsupportedFeature("Keras's losses and metrics compare one output with one array of data")
     tensor = writer.model.outputs[outputs.index(link.sources[0])]
     if type_ in REDUCES_LAST_AXIS and not tensor.plain:
-        raise UnsupportedFeature("Keras looks along the channels, which are last there")
+        raise UnsupportedFeature("Keras reduces the last axis, which has the channels there")
     config: dict[str, Any] = {"name": link.name}
     for key, field in type(fields).model_fields.items():
         value = getattr(fields, key)
@@ -117,7 +117,7 @@ def _loss_or_metric_entry(
             last = axes == [len(tensor.order) - 1]
             value = -1 if last else axes if isinstance(value, (list, tuple)) else axes[0]
             if key in _FIELDS_WITHOUT_COUNTERPART.get((module, type_), ()) and not last:
-                raise UnsupportedFeature("Keras looks along the last axis")
+                raise UnsupportedFeature("Keras only supports the last axis")
         elif key in _FIELDS_WITHOUT_COUNTERPART.get((module, type_), ()) or key == "class_weight":
             if value != field.default:
                 raise UnsupportedFeature(f"Keras's {type_} has no `{key}`")

@@ -242,7 +242,7 @@ def col2im(ops: OperationWriter, node: OperatorNode, operands: Sequence[Any]) ->
     """Col2Im: windows added up to an image, which has two axes in Keras; padding is cropped after it."""
     x, size, window = as_tensor(operands[0]), as_integers(operands[1]), _window(node, as_integers(operands[2]))
     if len(size) > 2:
-        raise UnsupportedFeature("Keras adds up windows of two axes")
+        raise UnsupportedFeature("Keras folds windows over at most two axes")
     padded_sizes = [extent + sum(pads) for extent, pads in zip(size, window.pads, strict=True)]
     unit_axes = [1] * (2 - len(size))
     channels = x.shape[1] // prod(window.size)

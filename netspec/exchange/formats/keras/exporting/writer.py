@@ -121,7 +121,7 @@ class KerasWriter:
         for link in self.links:
             self._layer(link)
         for link, name in lost_masks(self.graph, self.links, self._operations | self.drops_mask):
-            self._problem(link, f"it computes with a mask, which `{name}` does not hand on there")
+            self._problem(link, f"it uses a mask, which `{name}` does not pass on in Keras")
         if self.problems:
             raise InputError(self.problems)
         self.model.outputs = [self._output(name) for name in resolve_names(self.net).outputs]
@@ -421,7 +421,7 @@ class KerasWriter:
                 key: value for key, value in config.items() if key != "name"
             }:
                 raise UnsupportedFeature(
-                    f"it shares the parameters of `{share}` and computes otherwise: there it is one layer"
+                    f"it shares the parameters of `{share}` but has other fields, and in Keras both would be one layer"
                 )
             self._keras_layers[link.name] = owner
             return owner

@@ -98,10 +98,10 @@ def full_like(op: KerasOperation) -> str:
     """Return a constant tensor of the operand's shape."""
     value = op.argument("fill_value", 1) if op.name == "full_like" else int(op.name == "ones_like")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UnsupportedFeature(f"it repeats {str(value)[:40]}")
+        raise UnsupportedFeature(f"its fill value is {str(value)[:40]}, not a number")
     dtype = str(op.call.layer.config.get("dtype") or op.tensor.value.dtype)
     if dtype == "bool":
-        raise UnsupportedFeature("it makes truth values of no comparison")
+        raise UnsupportedFeature("it fills a tensor with booleans")
     literal = repr(float(value) if "float" in dtype else int(value))
     return op.node(FORMULA, cast_to(op, op.tensor, dtype), domain=DOMAIN, text=f"{literal} if {{0}} < 0 else {literal}")
 
@@ -115,7 +115,7 @@ def nan_to_num(op: KerasOperation) -> str:
         argument = op.argument(name, index)
         number = default if argument is None else argument
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not isfinite(number):
-            raise UnsupportedFeature(f"it replaces elements by {str(number)[:40]}")
+            raise UnsupportedFeature(f"its replacement for NaN or infinity is {str(number)[:40]}, not a finite number")
         replacements.append(repr(float(number)))
     if not op.tensor.value.dtype.is_float:
         return op.node("Identity", op.tensor)
@@ -157,7 +157,7 @@ def _operands(op: KerasOperation) -> Sequence[Any]:
     if name == "select":
         conditions, choices = operands[:2]
         if len(conditions) != 1 or len(choices) != 1:
-            raise UnsupportedFeature("it chooses among more than two")
+            raise UnsupportedFeature("`select` is only supported with one condition")
         operands = [conditions[0], choices[0], op.argument("default", 2, 0)]
     if name == "round" and op.argument("decimals", 1, 0):
         raise UnsupportedFeature(f"it rounds to {op.arguments['decimals']} decimals")
@@ -173,7 +173,7 @@ def _operands(op: KerasOperation) -> Sequence[Any]:
         raise UnsupportedFeature("its input is not the result of a layer")
     if len(ranks) > 1:
         raise UnsupportedFeature(
-            "its operands have different ranks, so that samples of one would be combined with parts of the other"
+            "its operands have different ranks, so that the batch axis of one would be combined with another axis"
         )
     if name in _DIVISION and operands[1] in (0, 0.0):
         raise UnsupportedFeature("it divides by 0")
@@ -208,5 +208,5 @@ def _constant(value: Any, dtype: str | None, rank: int) -> Any:
         return np.asarray(plain_value(value), "float64" if dtype == "float32" else None)
     array = np.asarray(value, getattr(value, "dtype", None))
     if array.ndim > rank or (array.ndim == rank and array.shape[0] != 1):
-        raise UnsupportedFeature("one of its operands is an array that differs from sample to sample")
+        raise UnsupportedFeature("one of its operands is an array with different values per sample")
     return array != 0 if dtype == "bool" else array if dtype is None else array.astype(dtype)

@@ -151,7 +151,9 @@ def _constraint(type_: str, name: str, constraint: dict[str, Any]) -> Any:
     if "Conv" in type_ and name.endswith("kernel_constraint") and "axis" not in constraint:
         rank = 2 + int(next(axis_ for axis_ in type_ if axis_.isdigit()))
         if "depthwise" in name or type_.startswith("Depthwise"):
-            raise UnsupportedFeature("its axes are those of a depthwise kernel, whose order differs here")
+            raise UnsupportedFeature(
+                "its axes belong to a depthwise kernel, which has another order of axes in netspec"
+            )
         net_axes = [{rank - 1: 0, rank - 2: 1}.get(axis_ % rank, axis_ % rank + 2) for axis_ in axes]
         if sorted(net_axes) != list(range(1, rank)):  # the axes of the weights of one output, the default in netspec
             constraint["axis"] = sorted(net_axes)
@@ -333,7 +335,7 @@ def _activation(name: str, config: Mapping[str, Any], reading: ReadContext) -> A
     if name == "hard_sigmoid" and reading.major < 3:
         return {"type": "hard_sigmoid", "alpha": 0.2}  # its name before Keras 3
     if name == "<lambda>":
-        raise UnsupportedFeature("a Python lambda, of which the file holds nothing but that")
+        raise UnsupportedFeature("it is a Python lambda, whose code is not in the file")
     type_ = _builtin_type(ACTIVATIONS, name)
     renamed = {
         "negative_slope" if key == "alpha" and type_ == "leaky_relu" else key: value for key, value in config.items()

@@ -179,7 +179,7 @@ class KerasImporter:
         for tensor in self.graph.outputs:
             view = self.views.get((tensor.call, tensor.index))
             if view is None or view.across_samples is not None:
-                problem = "is not there" if view is None else "goes through all samples of the batch"
+                problem = "does not exist" if view is None else "combines samples of the batch"
                 self.problems.append(Problem(f"the output of `{tensor.call.layer.name}` {problem}"))
                 continue
             if view.is_input or view.source in self.draft.outputs:
@@ -212,7 +212,7 @@ class KerasImporter:
         if view is None:
             raise UnsupportedFeature(f"`{tensor.call.layer.name}` has no output {tensor.index}")
         if view.across_samples is not None:
-            raise UnsupportedFeature(f"`{tensor.call.layer.name}` goes through all samples of the batch")
+            raise UnsupportedFeature(f"`{tensor.call.layer.name}` combines samples of the batch")
         return view
 
     def in_keras_order(self, tensor: CallOutput | TensorView, name: str = "") -> TensorView:
@@ -225,7 +225,9 @@ class KerasImporter:
         if view.order == order:
             return view
         if view.feature_order is not None:
-            raise UnsupportedFeature("the features of a flattened image come in another order")
+            raise UnsupportedFeature(
+                "it needs the features of a flattened image in Keras's order (channels last), unlike netspec's"
+            )
         permutation = permutation_to(view.order, order)
         permuted = self._permuted.get((view.source, permutation))
         if permuted is None:
@@ -282,7 +284,7 @@ class KerasImporter:
                 self.layer_weights.append(weights)
                 self._first_calls[call.layer] = weights
             elif first.signature != weights.signature or first.shapes != weights.shapes:
-                raise UnsupportedFeature("it is called twice, with inputs whose axes have different orders")
+                raise UnsupportedFeature("it is called twice, with inputs whose axes have different orders in netspec")
         return views
 
     def _weights_of_layer(
@@ -417,7 +419,7 @@ def _steps_first(importer: KerasImporter, view: TensorView, outer: int) -> Tenso
 def time_distributed(call: LayerCall, type_: str, fields: dict[str, Any], inputs: int) -> tuple[str, dict[str, Any]]:
     """Wrap the layer in as many TimeDistributed as there are around its model."""
     if inputs > 1 and call.layer.wrapped and type_ not in MERGES:
-        raise UnsupportedFeature("it has several inputs within a model that is TimeDistributed")
+        raise UnsupportedFeature("it has several inputs in a model wrapped by TimeDistributed")
     for _ in range(call.layer.wrapped if inputs == 1 else 0):
         type_, fields = "TimeDistributed", {"layer": {"type": type_, **fields}}
     return type_, fields
@@ -434,7 +436,7 @@ def import_by_fields(
     type_ = layer_type(layer.class_name)
     inputs = layer_inputs(importer, call, operands(call))
     if not inputs:
-        raise UnsupportedFeature("it reads nothing")
+        raise UnsupportedFeature("it has no inputs")
     if fields is None:
         fields = fields_of(type_, without_data_format(layer.config), importer.reading) | dict(extra or {})
     order = inputs[0].order
@@ -489,7 +491,7 @@ def convert_axes(type_: str, fields: dict[str, Any], order: Order, lead: int = 0
             net_axes,
         )
         if type_ in _ONE_AXIS and len(spelling) > 1:
-            raise UnsupportedFeature(f"`{name}` are several axes, {axes}")
+            raise UnsupportedFeature(f"`{name}` must be one axis, got {axes}")
         fields[name] = spelling[0] if len(spelling) == 1 else spelling
     if fields.get("noise_shape"):
         sizes: list[Any] = [None] * len(order)

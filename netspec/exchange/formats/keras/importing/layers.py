@@ -163,7 +163,7 @@ def _check_mask(importer: KerasImporter, call: LayerCall) -> None:
         and call.layer.class_name not in TAKES_MASK_INPUT
         and not any(importer.mask(importer.get(tensor)) for tensor in call.tensors())
     ):
-        raise UnsupportedFeature("it is called with a mask that no layer before it makes")
+        raise UnsupportedFeature("it is called with a mask that no earlier layer computes")
 
 
 def _has_constant_operands(call: LayerCall) -> bool:
@@ -297,7 +297,7 @@ def attention(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
             tensors += tensors_in(kwargs[name])
     scores = bool(kwargs.get("return_attention_scores") or call.layer.config.get("return_attention_scores"))
     if scores and type_ in ("Attention", "AdditiveAttention"):
-        raise UnsupportedFeature("its scores are an output")
+        raise UnsupportedFeature("`return_attention_scores` is not supported")
     masks = list(tensors_in(kwargs.get("attention_mask")))
     if masks:
         while len(tensors) < 3:
@@ -312,7 +312,7 @@ def attention(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     fields = fields_of(type_, config, importer.reading) | ({"use_causal_mask": True} if causal else {})
     fields |= {"return_attention_scores": True} if scores else {}
     if call.layer.wrapped:
-        raise UnsupportedFeature("it is inside a model that is TimeDistributed")
+        raise UnsupportedFeature("it is in a model wrapped by TimeDistributed")
     views = [importer.in_keras_order(tensor) for tensor in tensors]
     if len(views[0].order) == 3 and fields.get("attention_axes") in (1, [1]):
         del fields["attention_axes"]  # the default, since there is only one axis
@@ -355,7 +355,7 @@ def masked_mean(importer: KerasImporter, call: LayerCall) -> list[TensorView]:
     if importer.mask(view) is None:
         return import_by_fields(importer, call)
     if mask_formula is None or call.layer.wrapped or call.layer.config.get("keepdims"):
-        raise UnsupportedFeature("its input has a mask, and its mean excludes masked elements")
+        raise UnsupportedFeature("its input has a mask: it averages over unmasked elements only")
     name, view = importer.name_of(call), importer.in_keras_order(view)
     formula, source = mask_formula
     (is_valid,) = importer.add(call, "Expression", {"expr": formula}, [source], name=f"{name}/counts")

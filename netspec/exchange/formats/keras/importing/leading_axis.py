@@ -135,9 +135,9 @@ def scatter_update(op: KerasOperation) -> Sequence[TensorView]:
         else replace(indices.across_samples, has_sample_index=False)
     )
     if indices is None or not is_complete or values is None or (values.across_samples or SampleIndices()) != expected:
-        raise UnsupportedFeature("its indices are not the index of each sample, followed by indices within it")
+        raise UnsupportedFeature("its indices must be the index of each sample, followed by indices within the sample")
     if reduction not in _REDUCTIONS:
-        raise UnsupportedFeature(f"it combines values by {str(reduction)[:40]}")
+        raise UnsupportedFeature(f"its reduction {str(reduction)[:40]} is not supported")
     indices = replace(indices, across_samples=None)
     if indices.value.dtype.is_float:
         (indices,) = op.layer("Cast", {"dtype": "int32"}, [indices], name=f"{op.layer_name}/whole")

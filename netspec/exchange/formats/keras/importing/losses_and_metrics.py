@@ -156,7 +156,7 @@ class LossImporter:
         """The metric that Keras selects for `accuracy` or `crossentropy`, by the prediction and the loss's target."""
         loss = self.losses.get(index, "")
         if not loss:
-            raise UnsupportedFeature(f"without the loss it is unknown which {name} is meant")
+            raise UnsupportedFeature(f"which {name} is meant depends on the loss, which is missing")
         binary = view.shape[-1] == 1 or (self.importer.reading.accuracy_by_loss and loss.startswith("Binary"))
         sparse = loss.startswith("Sparse")
         ending = _BY_SHAPES[name]

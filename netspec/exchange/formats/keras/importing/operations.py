@@ -20,13 +20,13 @@ from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.kinds import ACTIVATIONS
 
 _REASONS: Mapping[str, str] = {
-    "it joins samples": (
+    "it flattens the whole batch (`axis` is None)": (
         "all_close corrcoef correlate cross flipud diag diagflat dot histogram in_top_k inner kron outer segment_max "
         "segment_min segment_prod segment_sum segment_reduction tensordot vdot bincount "
         "search_sorted c_dist trapezoid vander ravel broadcast_to size ndim unravel_index"
     ),
     "its code is not in the file": "associative_scan cond fori_loop jvp map scan switch vectorized_map while_loop",
-    "its result has no size that is known before": "nonzero unique ctc_decode",
+    "the size of its result depends on values": "nonzero unique ctc_decode",
     "it computes with complex numbers": (
         "angle fft fft2 ifft2 imag irfft isreal istft polar rfft stft view_as_complex view_as_real eig"
     ),
@@ -35,14 +35,14 @@ _REASONS: Mapping[str, str] = {
         "solve_triangular svd"
     ),
     "it is a loss": "binary_crossentropy categorical_crossentropy ctc_loss psnr sparse_categorical_crossentropy ssim",
-    "it makes data, of no tensor": "arange empty_like full geomspace linspace logspace meshgrid",
-    "it selects the middle of sorted values": (
+    "it creates a tensor without reading one": "arange empty_like full geomspace linspace logspace meshgrid",
+    "it selects values by rank or quantile": (
         "argpartition median percentile quantile nanmedian nanpercentile nanquantile digitize"
     ),
-    "it replaces values that are not numbers": (
+    "it ignores or replaces NaN": (
         "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum nanvar"
     ),
-    "it transforms images in a way that no layer does": (
+    "no layer computes this transformation of images": (
         "affine_transform elastic_transform extract_patches gaussian_blur hsv_to_rgb map_coordinates "
         "perspective_transform rgb_to_hsv scale_and_translate sobel_edges rgb_to_grayscale"
     ),
@@ -51,12 +51,10 @@ _REASONS: Mapping[str, str] = {
     ),
     "it scatters to computed indices": "scatter slice_update",
     "no layer computes this function": "arctan2 erfinv gcd i0 isclose is_in lcm nextafter rot90",
-    "its pattern is a language of its own": "rearrange",
-    "it cuts data into overlapping windows": "extract_sequences unfold",
-    "it has several results of which each is computed by itself: use operations of one": (
-        "moments dstack dsplit vsplit vstack"
-    ),
-    "its indices are a second tensor for all samples": "multi_hot saturate_cast",
+    "einops patterns are not supported": "rearrange",
+    "it extracts overlapping windows": "extract_sequences unfold",
+    "it has several results: use one operation for each": ("moments dstack dsplit vsplit vstack"),
+    "its computed indices apply to all samples of the batch": "multi_hot saturate_cast",
 }
 REFUSED: Mapping[str, str] = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 """Reasons by the name of the operation."""
@@ -149,7 +147,7 @@ def import_operation(importer: KerasImporter, call: LayerCall) -> None:
     """Import an operation, or raise `UnsupportedFeature`."""
     call_arguments, name = arguments(call), name_of(call)
     if call.layer.wrapped:
-        raise UnsupportedFeature("it is inside a model that is TimeDistributed")
+        raise UnsupportedFeature("it is in a model wrapped by TimeDistributed")
     rule = operations().get(name)
     if rule is not None:
         op = KerasOperation(importer, call, name, call_arguments)

@@ -127,7 +127,9 @@ class KerasOperation:
 
     def _tensor(self, view: TensorView) -> str:
         if view.feature_order is not None:
-            raise UnsupportedFeature("the features of a flattened image come in another order")
+            raise UnsupportedFeature(
+                "it needs the features of a flattened image in Keras's order (channels last), unlike netspec's"
+            )
         self._stored[view.source] = view
         self._ctx.tensors.values[view.source] = view.value
         if view.is_in_keras_order:

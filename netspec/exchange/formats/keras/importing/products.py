@@ -92,7 +92,7 @@ def convolve(op: KerasOperation) -> str:
     """A convolution with a constant kernel."""
     kernel, rank = array_of(op.argument("kernel", 1)), len(op.tensor.order)
     if kernel.ndim != rank:
-        raise UnsupportedFeature("its kernel has another rank")
+        raise UnsupportedFeature("its kernel does not have the rank of its input")
     images, padding = _channels_first_images(op), _window_sizes(op, "padding", rank, "valid")
     strides, dilations = (_window_sizes(op, name, rank, 1) for name in ("strides", "dilation_rate"))
     pads = [side[end] for end in (0, 1) for side in padding] if isinstance(padding, list) else [0, 0] * (rank - 2)
@@ -146,7 +146,7 @@ def resize(op: KerasOperation) -> Sequence[TensorView]:
     size, order = op.argument("size", 1), _image_order(op)
     unsupported = ("antialias", "crop_to_aspect_ratio", "pad_to_aspect_ratio", "preserve_aspect_ratio")
     if any(op.arguments.get(name) for name in unsupported):
-        raise UnsupportedFeature("it keeps the ratio of the sides, or smooths")
+        raise UnsupportedFeature("antialiasing and keeping the aspect ratio are not supported")
     fields = {"height": size[0], "width": size[1], "interpolation": op.argument("interpolation", 2, "bilinear")}
     return op.layer("Resizing", fields, [op.importer.permuted(op.tensor, order)], order)
 

@@ -28,10 +28,10 @@ KEYWORD_ONLY = 99
 def reduction(op: KerasOperation) -> str:
     """Reductions along axes of each sample."""
     if op.argument("weights", KEYWORD_ONLY) is not None or op.argument("initial", KEYWORD_ONLY) is not None:
-        raise UnsupportedFeature("its elements are weighted, or it has an initial value")
+        raise UnsupportedFeature("`weights` and `initial` are not supported")
     order, axes = op.argument("ord", KEYWORD_ONLY), _axes(op, 2 if op.name == "norm" else 1)
     if order not in (None, 2, "fro", "euclidean") or (order == 2 and len(axes) > 1):
-        raise UnsupportedFeature(f"it is the norm of order {order}")
+        raise UnsupportedFeature(f"the norm of order {order} is not supported")
     return _reduced(op, REDUCTIONS[op.name], op.tensor, axes)
 
 
@@ -39,7 +39,7 @@ def _axes(op: KerasOperation, index: int = 1) -> list[int]:
     axes, rank = op.argument("axis", index), len(op.tensor.order)
     axes_of_sample = [axis % rank for axis in (axes if isinstance(axes, list) else [axes])] if axes is not None else []
     if not axes_of_sample or 0 in axes_of_sample:
-        raise UnsupportedFeature("it combines several samples")
+        raise UnsupportedFeature("it reduces the batch axis")
     return axes_of_sample
 
 
@@ -82,7 +82,7 @@ def normalize(op: KerasOperation) -> Sequence[TensorView]:
     """Normalize to length 1 along axes, as the layer."""
     view, axis = op.tensor, op.argument("axis", 1, -1)
     if op.arguments.get("order", 2) != 2:
-        raise UnsupportedFeature(f"it divides by the norm of order {op.arguments['order']}")
+        raise UnsupportedFeature(f"the norm of order {op.arguments['order']} is not supported")
     axes = [axis_in_net(int(axis_), view.order) for axis_ in (axis if isinstance(axis, list) else [axis])]
     return op.layer("UnitNormalization", {"axis": sorted(axes)}, [view], view.order)
 
@@ -91,7 +91,7 @@ def axis_of_sample(axis: Any, view: TensorView) -> int:
     """An axis of Keras other than the batch."""
     rank = len(view.order)
     if type(axis) is not int or not -rank <= axis < rank or axis % rank == 0:
-        raise UnsupportedFeature("it goes through several samples")
+        raise UnsupportedFeature("it operates along the batch axis")
     return axis % rank
 
 

@@ -112,7 +112,7 @@ def permuted(importer: KerasImporter, call: LayerCall, view: TensorView, axes: S
     """Add a Permute: axis k of the result is axis `axes[k]` of the tensor, both in Keras's order."""
     rank = len(view.order)
     if sorted(axis % rank for axis in axes) != list(range(rank)) or axes[0] % rank != 0:
-        raise UnsupportedFeature(f"{list(axes)} is not a permutation that keeps the batch first")
+        raise UnsupportedFeature(f"{list(axes)} is not a permutation that keeps the batch axis first")
     if view.feature_order is not None or call.layer.wrapped:
         raise UnsupportedFeature("its axes are ambiguous")
     dims = [view.order[axis % rank] for axis in axes[1:]]
@@ -152,7 +152,9 @@ def aligned(importer: KerasImporter, views: Sequence[TensorView], call: LayerCal
     expanded = []
     for view in views:
         if view.feature_order is not None:
-            raise UnsupportedFeature("the features of a flattened image come in another order")
+            raise UnsupportedFeature(
+                "it needs the features of a flattened image in Keras's order (channels last), unlike netspec's"
+            )
         while len(view.order) < rank:
             view = importer.add(
                 call, "ExpandDims", {}, [importer.in_keras_order(view)], name=f"{importer.name_of(call)}/expand"

@@ -31,9 +31,9 @@ def pad(op: KerasOperation) -> str:
     mode, value = str(op.argument("mode", 2, "constant")).lower(), op.argument("constant_values", 3, 0.0)
     paddings = [side for side in sides if isinstance(side, list) and len(side) == 2] if isinstance(sides, list) else []
     if len(paddings) != rank or any(paddings[0]):
-        raise UnsupportedFeature("it pads something else than the axes of each sample")
+        raise UnsupportedFeature("its `pad_width` must have one pair per axis and not pad the batch")
     if mode not in ("constant", "reflect") or isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UnsupportedFeature(f"it pads in the mode {mode[:60]!r}")
+        raise UnsupportedFeature(f"its mode {mode[:60]!r} or its constant value is not supported")
     pads = [side[end] for end in (0, 1) for side in paddings]
     return op.node("Pad", op.tensor, pads=pads, mode=mode, value=float(value))
 
@@ -49,7 +49,7 @@ def reshape(op: KerasOperation) -> Sequence[TensorView]:
         or sizes.count(-1) > 1
         or any(type(size) is not int for size in sizes[1:])
     ):
-        raise UnsupportedFeature(f"it makes the shape {str(shape)[:60]}, whose first size is not the batch alone")
+        raise UnsupportedFeature(f"its shape {str(shape)[:60]} must start with -1, the batch")
     return reshaped(op.importer, op.call, view, sizes[1:])
 
 
@@ -93,7 +93,7 @@ def append(op: KerasOperation) -> Sequence[TensorView]:
     """Concatenate tensors."""
     axis = 1 if op.name == "hstack" else op.argument("axis", 2)
     if axis is None:
-        raise UnsupportedFeature("it joins samples")
+        raise UnsupportedFeature("it flattens the whole batch (`axis` is None)")
     return merged(op.importer, op.call, "Concatenate", {"axis": int(axis)}, list(tensors_in(op.call.args)))
 
 
@@ -158,10 +158,10 @@ def get_item(op: KerasOperation) -> str:
         if type(item) is int and axis:
             indices[axis] = item
         elif not isinstance(item, slice) or any(type(end) is not int for end in _bounds(item)):
-            raise UnsupportedFeature("it takes other things of a tensor than parts along its axes")
+            raise UnsupportedFeature("only constant integers and slices are supported as indices")
         elif range(size)[item] != range(size):
             if axis == 0:
-                raise UnsupportedFeature("it takes samples out of the batch")
+                raise UnsupportedFeature("it selects samples of the batch")
             selected = range(size)[item]
             starts.append(selected.start)
             stops.append(selected.stop if selected.stop >= 0 else -size - 1)
@@ -188,7 +188,7 @@ def _new_axes(key: Sequence[Any], rank: int) -> list[int]:
             new_axes.append(axis)
         axis += rank - indexed_axes if item is Ellipsis else int(type(item) is not int)
     if 0 in new_axes:
-        raise UnsupportedFeature("it puts an axis before the batch")
+        raise UnsupportedFeature("it adds an axis before the batch axis")
     return new_axes
 
 
@@ -198,7 +198,7 @@ def _index_per_axis(key: Sequence[Any], rank: int) -> list[Any]:
     after_ellipsis = key[ellipsis + 1 :]
     missing = rank - ellipsis - len(after_ellipsis)
     if missing < 0:
-        raise UnsupportedFeature("it takes parts along more axes than there are")
+        raise UnsupportedFeature("it has more indices than its input has axes")
     return [*key[:ellipsis], *[slice(None)] * missing, *after_ellipsis]
 
 
@@ -208,7 +208,7 @@ def slice_(op: KerasOperation) -> str:
     shape, starts, rank = op.argument("shape", 2), op.argument("start_indices", 1), len(op.tensor.order)
     shape = op.argument("size", 2) if shape is None else shape
     if not isinstance(starts, list) or len(starts) != rank or starts[0] != 0:
-        raise UnsupportedFeature("it selects samples of the batch, or computed indices")
+        raise UnsupportedFeature("it selects samples of the batch, or its start indices are computed")
     stops = [_BEYOND_EVERY_AXIS if size == -1 else start + size for start, size in zip(starts, shape, strict=True)]
     return op.node("Slice", op.tensor, starts[1:], stops[1:], list(range(1, rank)))
 
@@ -248,7 +248,7 @@ def tile(op: KerasOperation) -> str:
     times, rank = op.argument("repeats", 1), len(op.tensor.order)
     times = [times] if isinstance(times, int) else times
     if not isinstance(times, list) or len(times) > rank or (len(times) == rank and times[0] != 1):
-        raise UnsupportedFeature("it repeats samples")
+        raise UnsupportedFeature("it repeats along the batch axis")
     return op.node("Tile", op.tensor, [1] * (rank - len(times)) + times)
 
 
@@ -268,17 +268,17 @@ def take(op: KerasOperation) -> str:
     """Take elements at constant indices of an axis, or rows of a constant table at computed indices."""
     source, index = op.arguments["args"][0], op.arguments.get("indices", op.arguments["args"][-1])
     if op.argument("batch_dims", KEYWORD_ONLY, 0):
-        raise UnsupportedFeature("its indices differ between samples")
+        raise UnsupportedFeature("`batch_dims` is not supported")
     axis = op.argument("axis", 2)
     if not isinstance(source, CallOutput):
         table = array_of(source)
         if axis not in (0, -table.ndim):
-            raise UnsupportedFeature("it looks up a part of each row of a table")
+            raise UnsupportedFeature("a constant table is only supported with indices along axis 0")
         text = f"{{0}} + {len(table)} if {{0}} < 0 else {{0}}"
         return op.node("Gather", table, op.node(FORMULA, op.importer.in_keras_order(index), domain=DOMAIN, text=text))
     if isinstance(index, CallOutput):
         if axis != 0 or len(op.importer.get(index).order) != 1:
-            raise UnsupportedFeature("its indices are a second tensor for all samples")
+            raise UnsupportedFeature("its computed indices apply to all samples of the batch")
         return op.node("Gather", op.tensor, index)
     return op.node("Gather", op.tensor, plain_value(index), axis=axis_of_sample(axis, op.tensor))
 
@@ -304,7 +304,7 @@ def take_along_axis(op: KerasOperation) -> str:
         or len(shape) != len(index_shape)
         or any(size_ < count_ for position, (size_, count_) in enumerate(sizes) if position != axis)
     ):
-        raise UnsupportedFeature("its indices are those of larger data, or go through several samples")
+        raise UnsupportedFeature("its indices do not fit its input, or are along the batch axis")
     repeats = [size if position not in (0, axis) and count == 1 else 1 for position, (size, count) in enumerate(sizes)]
     return op.node("GatherElements", source, op.node("Tile", index, repeats) if max(repeats) > 1 else index, axis=axis)
 
@@ -315,7 +315,7 @@ def diagonal(op: KerasOperation) -> str:
     rank, offset = len(op.tensor.order), op.argument("offset", 1, 0)
     axes = [op.argument(key, KEYWORD_ONLY, default) % rank for key, default in (("axis1", 0), ("axis2", 1))]
     if axes != [rank - 2, rank - 1] or rank < 3:
-        raise UnsupportedFeature("its matrices are not along the last two axes")
+        raise UnsupportedFeature("its matrices must be along the last two axes")
     *lead, rows, columns = op.tensor.shape
     indices = [row * columns + row + offset for row in range(rows) if 0 <= row + offset < columns]
     result = op.node(
