@@ -20,7 +20,7 @@ from netspec.exchange.unsupported import UnsupportedFeature
 from netspec.schema.specs.kinds import ACTIVATIONS
 
 _REASONS: Mapping[str, str] = {
-    "it flattens the whole batch (`axis` is None)": (
+    "it combines samples of the batch, or its result has no batch axis": (
         "all_close corrcoef correlate cross flipud diag diagflat dot histogram in_top_k inner kron outer segment_max "
         "segment_min segment_prod segment_sum segment_reduction tensordot vdot bincount "
         "search_sorted c_dist trapezoid vander ravel broadcast_to size ndim unravel_index"
@@ -50,11 +50,11 @@ _REASONS: Mapping[str, str] = {
         "batch_norm conv_transpose dot_product_attention layer_norm rms_norm separable_conv depthwise_conv"
     ),
     "it scatters to computed indices": "scatter slice_update",
-    "no layer computes this function": "arctan2 erfinv gcd i0 isclose is_in lcm nextafter rot90",
+    "no layer computes this function": "arctan2 erfinv gcd i0 isclose is_in lcm nextafter rot90 saturate_cast",
     "einops patterns are not supported": "rearrange",
     "it extracts overlapping windows": "extract_sequences unfold",
     "it has several results: use one operation for each": ("moments dstack dsplit vsplit vstack"),
-    "its computed indices apply to all samples of the batch": "multi_hot saturate_cast",
+    "its computed indices apply to all samples of the batch": "multi_hot",
 }
 REFUSED: Mapping[str, str] = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 """Reasons by the name of the operation."""
